@@ -1,0 +1,1 @@
+"""The model: rows of prompts in, one schema-valid answer a row out."""
