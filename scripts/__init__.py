@@ -1,0 +1,1 @@
+"""What the Makefile runs: setting up, the small model, the demo."""
