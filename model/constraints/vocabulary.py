@@ -17,6 +17,7 @@ from model.errors import ConfigError
 __all__ = ["DEAD", "Trie", "Vocabulary", "walk_table"]
 
 _WORD = 32
+_FEW = 64  # above one node in so many, a mask is gathered rather than scattered
 
 
 class Vocabulary:
@@ -74,11 +75,11 @@ class Vocabulary:
 
     def pack(self, ids: NDArray[np.integer] | Iterable[int]) -> NDArray[np.int32]:
         """The packed mask, int32 [words], that allows `ids`; they must be below `size`."""
-        allowed = np.zeros(self.words * _WORD, dtype=np.bool_)
+        allowed = np.zeros(self.size, dtype=np.bool_)
         if not isinstance(ids, np.ndarray):
             ids = np.fromiter(ids, dtype=np.int32)
         allowed[ids] = True
-        return np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
+        return self._pack_bools(allowed)
 
     def unpack(self, mask: NDArray[np.int32]) -> NDArray[np.int64]:
         """The ids a packed mask allows, ascending."""
@@ -86,4 +87,14 @@ class Vocabulary:
 
     def pack_nodes(self, nodes: NDArray[np.integer]) -> NDArray[np.int32]:
         """The packed mask that allows the tokens ending at any of the trie's `nodes`."""
-        return self.pack(self.trie.tokens_of(nodes))
+        if len(nodes) * _FEW < self.trie.nodes:
+            return self.pack(self.trie.tokens_of(nodes))
+        live = np.zeros(self.trie.nodes + 1, dtype=np.bool_)  # DEAD is the last one
+        live[nodes] = True
+        return self._pack_bools(live.take(self.trie.token_node, mode="wrap"))
+
+    def _pack_bools(self, allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        packed = np.zeros(self.words * 4, dtype=np.uint8)
+        bits = np.packbits(allowed, bitorder="little")
+        packed[: len(bits)] = bits
+        return packed.view("<i4").astype(np.int32, copy=False)
