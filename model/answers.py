@@ -1,0 +1,120 @@
+"""Rows -> OutputRows, through the engine: render, build sampling params, generate, judge, retry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from model.chat_template import ChatTemplate
+from model.completion import Completion, EngineRequest
+from model.engine import Engine
+from model.errors import FormlineError
+from model.output import OutputRow, is_truncated, to_error, to_output
+from model.rows import RequestRow, Rows
+from model.sampling import Limits, build_sampling_params
+
+
+@dataclass(frozen=True)
+class _Try:
+    """One attempt at a row; `max_tokens` is its budget when it is not the row's own."""
+
+    position: int
+    item: RequestRow | FormlineError
+    attempt: int = 0
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The budget: twice as large in each attempt."""
+        if isinstance(self.item, FormlineError):
+            return None
+        return self.item.fields.max_tokens * 2**self.attempt
+
+
+class Answering:
+    """Answers the rows of calls with one engine and one chat template. Thread-safe."""
+
+    def __init__(self, engine: Engine, template: ChatTemplate) -> None:
+        self._engine = engine
+        self._template = template
+        self._limits = Limits(engine.max_model_len, template.control_ids)
+
+    def answer(
+        self, rows: Rows, *, deadline_s: float | None = None, max_waiting_rows: int | None = None
+    ) -> list[OutputRow]:
+        """One OutputRow a row, in order. A row whose answer was cut is tried again, with twice
+        the budget, as often as its `max_retries` says.
+
+        Raises EngineError when the engine takes no rows at all.
+        """
+        clock = _Clock(deadline_s)
+        outputs: list[OutputRow] = [OutputRow()] * len(rows)
+        tries: Iterable[_Try] = (_Try(at, item) for at, item in enumerate(rows))
+        positions: Sequence[int] = range(len(rows))
+        while positions:
+            again = []
+            sent: dict[int, _Try] = {}
+            for place, outcome in self._engine.generate(
+                self._requests(tries, sent),
+                deadline_s=clock.left(),
+                total=len(positions),
+                max_waiting_rows=max_waiting_rows,
+            ):
+                done = sent.pop(place, None)
+                output = _judge(done, outcome)
+                if not _is_worse(output, outputs[positions[place]]):
+                    outputs[positions[place]] = output
+                if done is not None and self._is_worth_another(done, output):
+                    again.append(replace(done, attempt=done.attempt + 1))
+            tries, positions = again, [retry.position for retry in again]
+        return outputs
+
+    def _requests(
+        self, tries: Iterable[_Try], sent: dict[int, _Try]
+    ) -> Iterator[EngineRequest | FormlineError]:
+        for place, this in enumerate(tries):
+            sent[place] = this
+            yield self._request(this)
+
+    def _request(self, this: _Try) -> EngineRequest | FormlineError:
+        if isinstance(this.item, FormlineError):
+            return this.item
+        try:
+            prompt = self._template.render(this.item)
+            sampling_params = build_sampling_params(
+                this.item, self._limits, len(prompt), max_tokens=this.max_tokens
+            )
+        except FormlineError as error:
+            return error
+        thinks = this.item.fields.enable_thinking is not False
+        return EngineRequest(prompt, sampling_params, reasoning=thinks)
+
+    def _is_worth_another(self, this: _Try, output: OutputRow) -> bool:
+        """Whether the answer was cut by a budget that may still grow."""
+        if isinstance(this.item, FormlineError) or not is_truncated(output):
+            return False
+        used = (output.prompt_tokens or 0) + (this.max_tokens or 0)
+        return this.attempt < this.item.fields.max_retries and used < self._limits.max_model_len
+
+
+def _judge(done: _Try | None, outcome: Completion | FormlineError) -> OutputRow:
+    if isinstance(outcome, FormlineError):
+        return to_error(outcome)
+    assert done is not None and isinstance(done.item, RequestRow)  # only sent rows are completed
+    return to_output(done.item, outcome)
+
+
+def _is_worse(output: OutputRow, before: OutputRow) -> bool:
+    """A retry that got no answer does not replace the cut answer before it."""
+    return output.output is None and before.output is not None
+
+
+class _Clock:
+    """What is left of a call's time limit."""
+
+    def __init__(self, deadline_s: float | None) -> None:
+        self._ends_at = None if deadline_s is None else time.monotonic() + deadline_s
+
+    def left(self) -> float | None:
+        """Seconds, at least a thousandth; None without a limit."""
+        return None if self._ends_at is None else max(0.001, self._ends_at - time.monotonic())
