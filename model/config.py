@@ -24,7 +24,7 @@ RESERVED_ENGINE_ARGS = frozenset({"model", "model_weights", "served_model_name"}
 
 DEFAULT_ENGINE_ARGS: dict[str, JsonValue] = {
     "enable_prefix_caching": True,
-    "structured_outputs_config": {"backend": "lm-format-enforcer"},
+    "structured_outputs_config": {"backend": "xgrammar"},
 }
 
 
@@ -52,7 +52,9 @@ class RoleTemplates(Frozen):
             raise ValueError("needs a template for the role 'user'")
         for role, template in roles.items():
             if template.count("{}") != 1:
-                raise ValueError(f"the template of role {role!r} needs exactly one {{}}: {template!r}")
+                raise ValueError(
+                    f"the template of role {role!r} needs exactly one {{}}: {template!r}"
+                )
         return roles
 
 
@@ -72,8 +74,9 @@ class ModelConfig(Frozen):
     """
 
     engine_args: dict[str, JsonValue] = Field(
-        default={}, description="vLLM engine arguments by vLLM's own names; `engine_kwargs()` "
-        "adds Formline's defaults"
+        default={},
+        description="vLLM engine arguments by vLLM's own names; `engine_kwargs()` "
+        "adds Formline's defaults",
     )
     chat_template: ChatTemplateSpec = Field(
         default="model", description='"model" is the template that came with the tokenizer'

@@ -1,0 +1,49 @@
+# `make help` lists the targets. Finished steps leave a stamp in .stamps/ and are not done again.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+PY := $(VENV)/bin/python
+MODEL := .cache/smollm2-135m-instruct
+STAMPS := .stamps
+REQUIREMENTS := requirements-cpu.txt requirements-dev.txt constraints-cpu.txt
+
+export VLLM_NO_USAGE_STATS := 1
+export MLFLOW_UV_AUTO_DETECT := false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench soak serve clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMPS)/env $(MODEL)/.complete ## Build the environment and the small real model (once)
+
+demo: setup ## Register the small model, serve it, ask it the worked example, print the answers
+	@$(PY) -m scripts.demo
+
+test: setup ## Run the whole test suite
+	@$(PY) -m pytest $(ARGS)
+
+check: setup ## Lint and type-check (ruff, mypy strict)
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
+
+bench: setup ## Measure masks, coverage and serving against their references
+	@for name in masks coverage serving; do $(PY) -m benchmarks.$$name || exit 1; done
+
+soak: setup ## Run mixed calls, disconnects, bad rows and engine kills for 10 minutes
+	@$(PY) -m benchmarks.soak $(ARGS)
+
+serve: setup ## Serve registered models on this machine through Databricks' serving REST API
+	@$(PY) -m serving $(ARGS)
+
+clean: ## Remove what the targets above built
+	rm -rf $(VENV) $(STAMPS) .cache .pytest_cache .mypy_cache .ruff_cache
+
+$(STAMPS)/env: scripts/setup_env.sh $(REQUIREMENTS)
+	@scripts/setup_env.sh $(VENV) $(PYTHON)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(MODEL)/.complete: $(STAMPS)/env scripts/small_model.py
+	@$(PY) -m scripts.small_model $(MODEL)
+	@touch $@
