@@ -1,0 +1,111 @@
+"""The process of one served entity: load a model version, then answer over HTTP.
+
+    python -m serving.entity --model-uri models:/NAME/VERSION --port 8080
+
+The local endpoint starts one of these an entity, on a Unix socket; a container runs one alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvicorn
+from mlflow.environment_variables import MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT
+from mlflow.pyfunc import PyFuncModel
+from mlflow.pyfunc.scoring_server import (
+    _SERVER_MODEL_PATH,
+    SERVING_MODEL_CONFIG,
+    load_model_with_mlflow_config,
+)
+
+from serving.process import FAILURE_PREFIX
+from serving.scoring_app import build_scoring_app
+from serving.settings import Limits, is_loopback
+
+PARENT_GRACE_S = 10.0
+SHUTDOWN_S = 10
+ANSWER_S = 5.0
+MAX_THREADS = 1088  # the largest provisioned concurrency, and some for health and metrics
+cli = typer.Typer(add_completion=False)
+
+
+@cli.command()
+def serve(
+    model_uri: Annotated[str, typer.Option(help="models:/NAME/VERSION, or a model's directory.")],
+    socket: Annotated[Path | None, typer.Option(help="Listen on this Unix socket.")] = None,
+    host: Annotated[str, typer.Option(help="Otherwise listen on this address ...")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="... and port.")] = 8080,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(envvar="FORMLINE_SERVING_TOKENS", help="Accepted bearer tokens (TCP only)."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option(help="Listen beyond loopback without tokens: something in front checks.")
+    ] = False,
+    execution_limit: Annotated[
+        float, typer.Option(help="Seconds a request may take.")
+    ] = Limits.execution_s,
+    watch_parent: Annotated[
+        bool, typer.Option(help="End when standard input ends, as it does with the parent.")
+    ] = False,
+) -> None:
+    """Load one model version and serve it with MLflow's scoring app and our additions."""
+    if socket is None and not (is_loopback(host) or token or insecure):
+        raise typer.BadParameter(
+            f"listening on {host} needs --token or --insecure", param_hint="--host"
+        )
+    if watch_parent:
+        threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
+    os.environ[MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT.name] = str(int(execution_limit))
+    os.environ[_SERVER_MODEL_PATH] = model_uri  # how a model knows that it is served
+    os.environ.setdefault(SERVING_MODEL_CONFIG, json.dumps(_deadline(execution_limit)))
+    app = build_scoring_app(_load(model_uri), tokens=() if socket else tuple(token or ()))
+    place: dict[str, Any] = {"uds": str(socket)} if socket else {"host": host, "port": port}
+    config = uvicorn.Config(app, **place, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_S)
+    asyncio.run(_run(uvicorn.Server(config)))
+
+
+async def _run(server: uvicorn.Server) -> None:
+    """MLflow predicts in the loop's default threads; there must be one for every call at once."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "predict"))
+    await server.serve()
+
+
+def _deadline(limit_s: float) -> dict[str, float]:
+    """The model's own limit comes just before the server's: finished rows still get back."""
+    return {"served_deadline_s": max(limit_s - ANSWER_S, limit_s / 2)}
+
+
+def _load(model_uri: str) -> PyFuncModel:
+    """The loaded model; a failure ends the process with its reason as the log's last line."""
+    try:
+        return load_model_with_mlflow_config(model_uri)
+    except Exception as error:  # noqa: BLE001 - a model's own code may raise anything
+        traceback.print_exc()
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"{FAILURE_PREFIX}{reason}", file=sys.stderr, flush=True)
+        sys.exit(3)
+
+
+def _end_with_parent() -> None:
+    """The parent holds the other end of our standard input, and never writes to it."""
+    while os.read(0, 1024):
+        continue
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PARENT_GRACE_S)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    cli()
