@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.constraints import dfa
@@ -22,6 +22,7 @@ def language(automaton: Dfa) -> set[str]:
     return {word for word in SHORT if automaton.matches(word)}
 
 
+@settings(deadline=None)
 @given(word_sets, word_sets)
 def test_algebra_agrees_with_sets(left: set[str], right: set[str]) -> None:
     a, b = dfa.literals(left), dfa.literals(right)
@@ -34,6 +35,7 @@ def test_algebra_agrees_with_sets(left: set[str], right: set[str]) -> None:
     assert dfa.is_disjoint(a, b) == left.isdisjoint(right)
 
 
+@settings(deadline=None)
 @given(word_sets, word_sets, word_sets)
 def test_equal_languages_are_equal_objects(x: set[str], y: set[str], z: set[str]) -> None:
     a, b, c = map(dfa.literals, (x, y, z))
@@ -47,6 +49,7 @@ def test_equal_languages_are_equal_objects(x: set[str], y: set[str], z: set[str]
     assert dfa.literals(x | y) == dfa.union(a, b)
 
 
+@settings(deadline=None)
 @given(word_sets)
 def test_words_counts_and_lengths(words: set[str]) -> None:
     automaton = dfa.literals(words)
@@ -60,6 +63,7 @@ def test_words_counts_and_lengths(words: set[str]) -> None:
         assert automaton.counts[0] == len(words)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 6), st.integers(0, 6), st.text(max_size=8))
 def test_length_between(low: int, high: int, text: str) -> None:
     plain = text.encode("utf-8", "ignore").decode()

@@ -207,10 +207,17 @@ class Dfa:
         return "".join(text)
 
 
-def build(table: Sequence[Row], accepting: Collection[int], *, is_minimal: bool = False) -> Dfa:
+def build(
+    table: Sequence[Row],
+    accepting: Collection[int],
+    *,
+    is_minimal: bool = False,
+    spell: Callable[[Row], Iterable[Edge]] | None = None,
+) -> Dfa:
     """The canonical Dfa of a deterministic table whose state 0 is the start.
 
-    `is_minimal` says that no two states have equal languages and that all are live.
+    `is_minimal` says that no two states have equal languages and that all are live. A table over
+    other letters than code points comes with `spell`, which turns such a row into a proper one.
     """
     accepting = frozenset(accepting)
     if not accepting:
@@ -221,7 +228,7 @@ def build(table: Sequence[Row], accepting: Collection[int], *, is_minimal: bool 
         block = tables.minimise(table, accepting)
     if not table[0] and 0 not in accepting:
         return EMPTY
-    rows, accepting = tables.number(table, accepting, block)
+    rows, accepting = tables.number(table, accepting, block, spell)
     return Dfa(tuple(map(tuple, rows)), accepting)
 
 

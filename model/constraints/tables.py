@@ -6,7 +6,7 @@ list of rows with the set of accepting states; state 0 is the start. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 Edge = tuple[int, int, int]
 Row = Sequence[Edge]
@@ -178,15 +178,21 @@ def _split(
 
 
 def number(
-    table: Sequence[Row], accepting: Collection[int], block: Sequence[int]
+    table: Sequence[Row],
+    accepting: Collection[int],
+    block: Sequence[int],
+    spell: Callable[[Row], Iterable[Edge]] | None = None,
 ) -> tuple[list[list[Edge]], frozenset[int]]:
-    """One row a block, numbered breadth first from the start in the order of the intervals."""
+    """One row a block, numbered breadth first from the start in the order of the intervals.
+
+    `spell` is applied to each row that is kept.
+    """
     numbers = {block[0]: 0}
     chosen = [0]
     rows: list[list[Edge]] = []
     for state in chosen:
         row: list[Edge] = []
-        for lo, hi, target in table[state]:
+        for lo, hi, target in spell(table[state]) if spell else table[state]:
             if block[target] not in numbers:
                 numbers[block[target]] = len(chosen)
                 chosen.append(target)

@@ -1,0 +1,129 @@
+"""Regular expressions as languages of whole texts: what `search` finds, exactly or not at all.
+
+A pattern has two readers: Python's `re`, which judges answers through jsonschema, and ECMA 262,
+which JSON Schema names. `compile_pattern` gives a language inside both readings, or with `wide`
+one that contains both; they are equal for patterns that mean the same to both. Syntax that only
+Python knows (`\\A`, `(?i)`, `(?P<name>)`) has Python's meaning; what Python's `re` refuses is
+refused here too.
+
+The flow: pattern -> Python's parse tree -> regex_program.py -> regex_matcher.py -> Dfa.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from re import _parser as sre_parser  # type: ignore[attr-defined]
+from typing import Any
+
+from model.constraints.dfa import Dfa
+from model.constraints.regex_matcher import Matcher
+from model.constraints.regex_program import Mode, Program, UnsupportedPattern
+from model.constraints.tables import TooComplex
+
+__all__ = ["TooComplex", "UnsupportedPattern", "compile_pattern"]
+
+MAX_PATTERN_LENGTH = 20_000
+"""Characters a pattern may have."""
+MAX_NESTING = 50
+"""Groups within groups; Python's parser and ours recurse this deep and no deeper."""
+CACHED_STATES = 200_000
+"""Automata are kept, least recently used first out, up to this many states together."""
+
+
+def compile_pattern(pattern: str, *, wide: bool = False, anchored: bool = False) -> Dfa:
+    """The texts in which the pattern is found, or with `anchored` those it matches as a whole.
+
+    Raises UnsupportedPattern or TooComplex.
+    """
+    outcome = _cache.get((pattern, wide, anchored), _compile)
+    if isinstance(outcome, Dfa):
+        return outcome
+    raise copy.copy(outcome)
+
+
+def _compile(pattern: str, wide: bool, anchored: bool) -> Dfa | UnsupportedPattern | TooComplex:
+    try:
+        tree = _parse(pattern)
+        program = Program()
+        mode = Mode(tree.state.flags, wide)
+        if anchored:
+            start = program.sequence(tree, program.end, mode)
+        else:
+            start = program.search(program.sequence(tree, program.match, mode))
+        return Matcher(program, start).language()
+    except (UnsupportedPattern, TooComplex) as refusal:
+        return refusal.with_traceback(None)
+
+
+class _Cache:
+    """Compiled patterns and refusals, least recently used out first, bounded by their states."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity, self._size = capacity, 0
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, bool, bool], Any] = OrderedDict()
+
+    def get(self, key: tuple[str, bool, bool], make: Callable[[str, bool, bool], Any]) -> Any:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make(*key)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._size += self._weight(key, made)
+            while self._size > self._capacity:
+                old_key, old = self._kept.popitem(last=False)
+                self._size -= self._weight(old_key, old)
+        return made
+
+    @staticmethod
+    def _weight(key: tuple[str, bool, bool], made: Any) -> int:
+        edges = sum(map(len, made.edges)) if isinstance(made, Dfa) else 0
+        return 50 + len(key[0]) // 10 + edges
+
+
+_cache = _Cache(CACHED_STATES)
+
+
+# Reading a pattern
+
+_parser_lock = threading.Lock()
+_SET_WARNINGS = re.compile(
+    r"\[\[|\[\^\[|--|&&|~~|\|\|"
+)  # Python warns of sets it may read otherwise
+
+
+def _parse(pattern: str) -> Any:
+    """Python's own parse tree; raises UnsupportedPattern for what Python refuses."""
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise UnsupportedPattern(f"pattern longer than {MAX_PATTERN_LENGTH} characters")
+    if _nesting(pattern) > MAX_NESTING:
+        raise UnsupportedPattern(f"pattern with groups nested deeper than {MAX_NESTING}")
+    try:
+        if not _SET_WARNINGS.search(pattern):
+            return sre_parser.parse(pattern)
+        with _parser_lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return sre_parser.parse(pattern)
+    except re.error as error:
+        raise UnsupportedPattern(f"not a regular expression: {error.msg}", error.pos) from None
+    except OverflowError as error:
+        raise UnsupportedPattern(f"not a regular expression: {error}") from None
+
+
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?|[()]", re.DOTALL)
+
+
+def _nesting(pattern: str) -> int:
+    depth = deepest = 0
+    for part in _TOKEN.findall(pattern):
+        depth += (part == "(") - (part == ")")
+        deepest = max(deepest, depth)
+    return deepest
