@@ -16,7 +16,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 
 from model.fields import CONSTRAINT_FIELDS, RequestFields
-from model.frames import BARE_COLUMN
+from model.frames import BARE_COLUMN, SECOND_BARE_COLUMN
 from model.output import OUTPUT_TYPES
 from model.rows import COLUMNS
 
@@ -66,9 +66,13 @@ def model_signature(string_columns: bool = False) -> ModelSignature:
 
 
 def _inputs(string_columns: bool) -> Schema:
-    """A bare list arrives as the unnamed column 0, which MLflow matches only in first place."""
+    """A bare list arrives as the unnamed column 0, which MLflow matches only in first place.
+
+    Declaring column 1 too lets a list of lists be refused, whose rest would be lost in silence.
+    """
     column_type = DataType.string if string_columns else AnyType()
-    names = INPUT_COLUMNS if string_columns else (BARE_COLUMN, *INPUT_COLUMNS)
+    bare_list = (BARE_COLUMN, *INPUT_COLUMNS, SECOND_BARE_COLUMN)
+    names = INPUT_COLUMNS if string_columns else bare_list
     return Schema([ColSpec(column_type, name, required=False) for name in names])
 
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 from jinja2.exceptions import TemplateError
@@ -20,7 +21,7 @@ from model.config import ChatTemplateSpec, JinjaTemplate, RoleTemplates
 from model.control_tokens import PromptTokenizer
 from model.errors import ConfigError, RowError
 from model.messages import Message
-from model.presets import PRESETS, TRIMMED
+from model.presets import PRESETS
 from model.rows import RequestRow
 
 Part: TypeAlias = tuple[str, bool]  # text, and whether it is content
@@ -60,8 +61,11 @@ class ChatTemplate:
             return cls(RoleLayout(spec), tokenizer)
         if isinstance(spec, JinjaTemplate):
             return cls(JinjaLayout(tokenizer, spec.jinja), tokenizer)
-        if spec in PRESETS:
-            return cls(RoleLayout(PRESETS[spec], trim=spec in TRIMMED), tokenizer)
+        if preset := PRESETS.get(spec):
+            return cls(
+                RoleLayout(preset.templates, trim=preset.trims, alternates=preset.alternates),
+                tokenizer,
+            )
         if not tokenizer.chat_template:
             raise ConfigError(
                 "the model's tokenizer has no chat template; choose a role map or one of "
@@ -103,6 +107,7 @@ class Traits:
     """What a template can express, found out by trying."""
 
     system: bool
+    systems: bool
     late_system: bool
     tool: bool
     same_role_twice: bool
@@ -111,6 +116,7 @@ class Traits:
     def of(cls, layout: Layout) -> Traits:
         return cls(
             system=_renders(layout, "system user"),
+            systems=_renders(layout, "system system user"),
             late_system=_renders(layout, "user system user"),
             tool=_renders(layout, "user assistant tool"),
             same_role_twice=_renders(layout, "user user"),
@@ -126,7 +132,7 @@ class Traits:
         if head and not self.system:
             head, rest = (), (Message("user", _join(head)), *rest)
             rest = _merge_first_two(rest)
-        elif len(head) > 1:
+        elif len(head) > 1 and not self.systems:
             head = (Message("system", _join(head)),)
         return (*head, *(rest if self.same_role_twice else _merge(rest)))
 
@@ -175,12 +181,16 @@ def _merge(messages: Sequence[Message]) -> tuple[Message, ...]:
 class RoleLayout:
     """A template a role, with `pre_prompt` before all messages and `post_prompt` after them."""
 
-    def __init__(self, spec: RoleTemplates, *, trim: bool = False) -> None:
-        self._spec, self._trim = spec, trim
+    def __init__(
+        self, spec: RoleTemplates, *, trim: bool = False, alternates: bool = False
+    ) -> None:
+        self._spec, self._trim, self._alternates = spec, trim, alternates
         self._frames = {role: tuple(t.split("{}")) for role, t in spec.roles.items()}
         self.source = "".join((spec.pre_prompt, *spec.roles.values(), spec.post_prompt))
 
     def render(self, messages: Sequence[Message], thinking: bool | None) -> list[Part]:
+        if self._alternates and any(a.role == b.role for a, b in pairwise(messages)):
+            raise TemplateRefused("roles must alternate")
         parts: list[Part] = [(self._spec.pre_prompt, False)]
         for message in messages:
             if message.role not in self._frames:
@@ -236,6 +246,8 @@ class JinjaLayout:
             )
         except TemplateError as error:
             raise TemplateRefused(str(error)) from None
+        except (TypeError, KeyError, AttributeError) as error:  # a template's own slips
+            raise TemplateRefused(f"{type(error).__name__} in the template") from None
         return rendered
 
     def _blank(self, at: int, message: Message) -> dict[str, str]:

@@ -16,7 +16,8 @@ import pandas as pd
 from model.cells import plain
 from model.errors import RequestError
 
-BARE_COLUMN = 0
+BARE_COLUMN = 0  # where MLflow puts a bare list
+SECOND_BARE_COLUMN = 1  # there only when a bare list holds lists
 _OBJECT_COLUMNS = ("json_schema", "response_format")
 _SCHEMA_KEYS = frozenset(
     "type properties required items enum const anyOf oneOf allOf $defs definitions $ref title "
@@ -52,6 +53,7 @@ def read_records(model_input: Any) -> Collection[Record]:
         return ()
     if not frame.columns.is_unique:
         raise RequestError(f"column names must differ, got {list(map(str, frame.columns))}")
+    _refuse_unnamed_columns(frame)
     _refuse_spread_object(frame)
     if _is_flat_chat(frame):
         return [{"messages": [plain(cell) for cell in frame["messages"]]}]
@@ -82,11 +84,8 @@ def _tuples(frame: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
 def _record(columns: pd.Index[Any], cells: tuple[Any, ...]) -> Record:
     record = {str(name): plain(cell) for name, cell in zip(columns, cells, strict=True)}
     bare = record.pop(str(BARE_COLUMN), None)
-    if bare is not None:
-        if record.get("prompt") is not None:
-            raise RequestError("an unnamed column came beside prompt: name every column")
-        record["prompt"] = bare
-    return record
+    record.pop(str(SECOND_BARE_COLUMN), None)
+    return record if bare is None else {**record, "prompt": bare}
 
 
 def _unfold(record: Record) -> list[Record]:
@@ -112,6 +111,17 @@ def _is_flat_chat(frame: pd.DataFrame) -> bool:
         and len(frame) > 0
         and all(isinstance(cell, dict) and "role" in cell for cell in frame["messages"])
     )
+
+
+def _refuse_unnamed_columns(frame: pd.DataFrame) -> None:
+    """Only a lone unnamed column can be told to be the prompts."""
+    given = {name for name in (BARE_COLUMN, SECOND_BARE_COLUMN, "prompt") if _has_values(frame, name)}
+    if SECOND_BARE_COLUMN in given or given == {BARE_COLUMN, "prompt"}:
+        raise RequestError("rows came as lists of several values: name the columns")
+
+
+def _has_values(frame: pd.DataFrame, name: str | int) -> bool:
+    return name in frame.columns and bool(frame[name].notna().any())
 
 
 def _refuse_spread_object(frame: pd.DataFrame) -> None:

@@ -45,15 +45,26 @@ class CallSettings:
 class Rows:
     """The rows of a call, parsed as they are iterated; `len` is their number."""
 
-    def __init__(self, records: Collection[Record], call: CallSettings) -> None:
+    def __init__(
+        self, records: Collection[Record], call: CallSettings, *, text_columns: bool = False
+    ) -> None:
         self._records = records
+        self._text_columns = text_columns
         self.call = call
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __iter__(self) -> Iterator[RequestRow | RowError]:
-        return (_row(index, record, self.call) for index, record in enumerate(self._records))
+        return (self._row(index, record) for index, record in enumerate(self._records))
+
+    def _row(self, index: int, record: Record) -> RequestRow | RowError:
+        try:
+            return _checked_row(index, _without_null_texts(record, self._text_columns), self.call)
+        except RowError as error:
+            return error
+        except RequestError as error:
+            return RowError(error.message, error.code)
 
 
 def read_params(params: Mapping[str, Any] | None) -> CallSettings:
@@ -77,54 +88,48 @@ def _param(value: Any) -> Any:
     return value if isinstance(value, float) else plain(value)
 
 
-def parse_rows(model_input: Any, params: Mapping[str, Any] | None = None) -> Rows:
+def parse_rows(
+    model_input: Any, params: Mapping[str, Any] | None = None, *, text_columns: bool = False
+) -> Rows:
     """The rows of a call, in order, one item a row.
 
+    `text_columns` says that the version's columns are strings, in which null may arrive as "None".
     Raises RequestError at once for wrong params or a payload whose rows cannot be told apart.
     """
-    return Rows(read_records(model_input), read_params(params))
-
-
-def _row(index: int, record: Record, call: CallSettings) -> RequestRow | RowError:
-    try:
-        return _checked_row(index, record, call)
-    except RowError as error:
-        return error
-    except RequestError as error:
-        return RowError(error.message, error.code)
+    return Rows(read_records(model_input), read_params(params), text_columns=text_columns)
 
 
 def _checked_row(index: int, record: Record, call: CallSettings) -> RequestRow:
     if unknown := [name for name in record if name not in COLUMNS and record[name] is not None]:
         raise RowError(f"unknown columns: {', '.join(unknown)}", "INVALID_PARAMETER_VALUE")
-    values = {name: _cell(name, cell) for name, cell in record.items()}
-    own = _settings(values)
+    own = _settings(record)
     fields = check_fields(own, call.fields) if own else call.fields
     messages = read_conversation(
-        _prompt(record, values),
-        values.get("messages"),
+        record.get("prompt"),
+        record.get("messages"),
         fields.system_prompt,
         own_system="system_prompt" in own,
     )
-    return RequestRow(index, messages, fields, _constraint(values, fields, call))
+    return RequestRow(index, messages, fields, _constraint(record, fields, call))
 
 
-def _constraint(values: Record, fields: RequestFields, call: CallSettings) -> ConstraintSpec | None:
+def _constraint(record: Record, fields: RequestFields, call: CallSettings) -> ConstraintSpec | None:
     """The row's own constraint, or else the call's, under the row's own settings."""
-    given = given_constraints(values)
+    given = given_constraints(record)
     if not given and all(getattr(fields, s) == getattr(call.fields, s) for s in _CONSTRAINT_SETTINGS):
         return call.constraint
     return read_constraint(given or call.given, fields)
 
 
-def _cell(name: str, cell: Any) -> Any:
-    """MLflow turns null into the text "None" in text columns."""
-    return None if cell == "None" or (cell == "null" and name not in CONTENT_FIELDS) else cell
+def _without_null_texts(record: Record, text_columns: bool) -> Record:
+    """The record with "None", which MLflow makes of null in text columns, as None again.
 
-
-def _prompt(record: Record, values: Record) -> Any:
-    """A prompt may really read "None": it is only taken for null beside messages."""
-    return values.get("prompt") if values.get("messages") is not None else record.get("prompt")
+    In other columns a prompt may really read "None", and is kept.
+    """
+    return {
+        name: None if cell == "None" and (text_columns or name != "prompt") else cell
+        for name, cell in record.items()
+    }
 
 
 def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
