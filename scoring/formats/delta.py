@@ -1,0 +1,81 @@
+"""Delta tables through the `deltalake` package; no Spark needed. A write is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from scoring.errors import UsageError
+
+NAME = "delta"
+COMMIT_KEY = "formline.job"
+
+
+def read_schema(path: str) -> pa.Schema:
+    return _plain(pa.schema(_table(path).to_pyarrow_dataset().schema))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return schema.remove_metadata()
+
+
+def read(path: str, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows in the order of the file names: the same for the same version of the table."""
+    dataset = _table(path).to_pyarrow_dataset()
+    for fragment in sorted(dataset.get_fragments(), key=lambda fragment: str(fragment.path)):
+        for batch in fragment.to_batches(schema=dataset.schema, batch_size=rows):
+            yield batch.cast(schema)
+
+
+def write(
+    path: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    job: str = "",
+    overwrite: bool = False,
+) -> None:
+    """Commits all rows as one version that carries `job`; does nothing when it is there already."""
+    if job and committed(path, job):
+        return
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    commit = CommitProperties(custom_metadata={COMMIT_KEY: job})
+    if overwrite:
+        write_deltalake(
+            path, reader, mode="overwrite", schema_mode="overwrite", commit_properties=commit
+        )
+    else:
+        write_deltalake(path, reader, mode="error", commit_properties=commit)
+
+
+def exists(path: str) -> bool:
+    return DeltaTable.is_deltatable(path)
+
+
+def committed(path: str, job: str) -> bool:
+    """Whether the table's newest version is the one that `job` wrote."""
+    if not exists(path):
+        return False
+    return any(entry.get(COMMIT_KEY) == job for entry in DeltaTable(path).history(1))
+
+
+def count(path: str) -> int | None:
+    return int(_table(path).to_pyarrow_dataset().count_rows())
+
+
+def identity(path: str) -> dict[str, Any]:
+    table = _table(path)
+    return {"table": str(table.metadata().id), "version": table.version()}
+
+
+def _table(path: str) -> DeltaTable:
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError as error:
+        raise UsageError(f"{path}: there is no Delta table") from error
+    except DeltaError as error:
+        raise UsageError(f"{path}: cannot read this Delta table ({error})") from error
