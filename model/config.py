@@ -14,13 +14,25 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 
 from model.errors import ConfigError
 
 Preset = Literal["model", "llama-3", "chatml", "mistral", "gemma", "phi-4"]
 
 RESERVED_ENGINE_ARGS = frozenset({"model", "model_weights", "served_model_name"})
+
+# What belongs to the engine itself; the other settings are given with each call.
+ENGINE_SETTINGS = {"window_rows", "rebuild_attempts"}
 
 DEFAULT_ENGINE_ARGS: dict[str, JsonValue] = {
     "enable_prefix_caching": True,
@@ -67,6 +79,23 @@ class JinjaTemplate(Frozen):
 ChatTemplateSpec = Preset | RoleTemplates | JinjaTemplate
 
 
+def _template_kind(value: Any) -> str:
+    """Which of the three a value means, so that an error speaks of that one only."""
+    if isinstance(value, str):
+        return "preset"
+    if isinstance(value, JinjaTemplate) or (isinstance(value, Mapping) and "jinja" in value):
+        return "jinja"
+    return "roles"
+
+
+_ChatTemplate = Annotated[
+    Annotated[Preset, Tag("preset")]
+    | Annotated[RoleTemplates, Tag("roles")]
+    | Annotated[JinjaTemplate, Tag("jinja")],
+    Discriminator(_template_kind),
+]
+
+
 class ModelConfig(Frozen):
     """All settings of a registered model. Times are in seconds.
 
@@ -78,7 +107,7 @@ class ModelConfig(Frozen):
         description="vLLM engine arguments by vLLM's own names; `engine_kwargs()` "
         "adds Formline's defaults",
     )
-    chat_template: ChatTemplateSpec = Field(
+    chat_template: _ChatTemplate = Field(
         default="model", description='"model" is the template that came with the tokenizer'
     )
     deadline_s: Annotated[float, Field(gt=0)] | None = Field(
@@ -87,17 +116,16 @@ class ModelConfig(Frozen):
     served_deadline_s: Annotated[float, Field(gt=0)] | None = Field(
         default=50.0, description="limit of a call over HTTP; the scoring server gives up at 60"
     )
-    window_rows: Annotated[int, Field(ge=1)] = Field(
-        default=256, description="rows of one call inside the engine at once"
+    window_rows: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="rows of all calls inside the engine at once "
+        "(None: as many as it computes at once, and a few that wait for the next place)",
     )
     max_waiting_rows: Annotated[int, Field(ge=1)] = Field(
         default=4096, description="rows of all calls over HTTP, beyond which new calls get 429"
     )
     rebuild_attempts: Annotated[int, Field(ge=0)] = Field(
         default=3, description="rebuilds of a dead engine before it is reported unhealthy for good"
-    )
-    start_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=1800.0, description="limit of building the engine"
     )
     log_prompts: bool = Field(
         default=False, description="write prompts and answers to the log; off keeps them private"
@@ -121,7 +149,7 @@ class ModelConfig(Frozen):
 
     def engine_key(self) -> str:
         """Equal for configs that can share one engine."""
-        settings = self.model_dump(mode="json", exclude={"chat_template", "log_prompts"})
+        settings = self.model_dump(mode="json", include=ENGINE_SETTINGS)
         return json.dumps(settings | {"engine_args": self.engine_kwargs()}, sort_keys=True)
 
 

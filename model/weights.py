@@ -18,9 +18,9 @@ def check_weights(folder: Path) -> int:
     """Size in bytes of a complete weights directory; ConfigError says what it lacks."""
     if not folder.is_dir():
         raise ConfigError(f"weights: {folder} is not a directory")
-    _need_one_of(folder, CONFIG_FILES, "a model config")
-    _need_one_of(folder, TOKENIZER_FILES, "a tokenizer")
-    _need_one_of(folder, WEIGHT_PATTERNS, "a weights file")
+    _need_one_of(folder, CONFIG_FILES, "model config")
+    _need_one_of(folder, TOKENIZER_FILES, "tokenizer")
+    _need_one_of(folder, WEIGHT_PATTERNS, "weights file")
     for index in folder.glob("*.safetensors.index.json"):
         _check_shards(index)
     for shard in sorted(folder.glob("*.safetensors")):

@@ -33,7 +33,7 @@ def serve(model_uri: str, environment: Mapping[str, str] | None = None) -> Itera
         command = "-m mlflow models serve --env-manager local --host 127.0.0.1".split()
         process = subprocess.Popen(
             [sys.executable, *command, "--port", str(port), "--model-uri", model_uri],
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "PATH": search_path(), **(environment or {})},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -43,6 +43,11 @@ def serve(model_uri: str, environment: Mapping[str, str] | None = None) -> Itera
             yield url
         finally:
             stop(process)
+
+
+def search_path() -> str:
+    """PATH with this interpreter's programs first: MLflow starts `uvicorn` by its bare name."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 def free_port() -> int:

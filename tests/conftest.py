@@ -2,6 +2,14 @@
 
 small_model_dir   Path of the real SmolLM2-135M-Instruct, built on first use (a minute), or skips.
 engine_args       Engine arguments every test engine is built with, so that all of them share one.
+registry          MLflow tracking and registry in a temporary SQLite file; MLflow's default from
+                  then on, so ask for it before any test of yours changes MLflow's settings.
+registered_model  The small model as a version of "formline-small" there, alias "champion".
+registered_dir    The MLflow model directory behind that version.
+engine            The running engine of that version, the one that `loaded_model` uses too. Tests
+                  that kill or block an engine must build their own.
+loaded_model      `mlflow.pyfunc.load_model` of that version: predicts on `engine`.
+served_model      Base URL of `mlflow models serve` over that version (an engine of its own).
 
 Tests marked `gpu` skip without a GPU, `spark` without Java, `browser` without Chromium.
 """
@@ -10,10 +18,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from model.engine import Engine
+    from register import Registered
 
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
@@ -66,3 +79,61 @@ def engine_args() -> dict[str, Any]:
         "kv_cache_memory_bytes": GIB,
         "seed": 0,
     }
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    import mlflow
+
+    home = tmp_path_factory.mktemp("registry")
+    uri = f"sqlite:///{home / 'mlflow.db'}"
+    os.environ["MLFLOW_TRACKING_URI"] = uri
+    mlflow.set_tracking_uri(uri)
+    mlflow.create_experiment("tests", artifact_location=(home / "artifacts").as_uri())
+    mlflow.set_experiment("tests")
+    yield uri
+    shutil.rmtree(home, ignore_errors=True)  # the weights are 270 MB a version
+
+
+@pytest.fixture(scope="session")
+def registered_model(
+    registry: str, small_model_dir: Path, engine_args: dict[str, Any]
+) -> Registered:
+    from register import register_model
+
+    return register_model(
+        small_model_dir, "formline-small", engine_args=engine_args, alias="champion"
+    )
+
+
+@pytest.fixture(scope="session")
+def registered_dir(registered_model: Registered) -> Path:
+    import mlflow
+
+    return Path(mlflow.artifacts.download_artifacts(registered_model.uri))
+
+
+@pytest.fixture(scope="session")
+def engine(registered_dir: Path, engine_args: dict[str, Any]) -> Iterator[Engine]:
+    from model.config import ModelConfig
+    from model.engine import Engine
+
+    weights = registered_dir / "artifacts" / "llm-model"
+    running = Engine.acquire(str(weights), ModelConfig(engine_args=engine_args))
+    yield running
+    running.shutdown()
+
+
+@pytest.fixture(scope="session")
+def loaded_model(registered_model: Registered, engine: Engine) -> Any:
+    import mlflow
+
+    return mlflow.pyfunc.load_model(registered_model.uri)
+
+
+@pytest.fixture(scope="session")
+def served_model(registered_model: Registered) -> Iterator[str]:
+    from scripts.scoring_server import serve
+
+    with serve(registered_model.uri) as url:
+        yield url
