@@ -1,0 +1,293 @@
+"""What a schema asks of one JSON type, as a boolean formula over places of the document.
+
+All of JSON Schema's in-place applicators ($ref, allOf, anyOf, oneOf, not, if, dependentSchemas)
+become connectives; what is left at the leaves are a place's own keywords for the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from model.constraints.document import Document, Draft, Json, Place
+
+
+class Type(Enum):
+    """The JSON types; an integer is a number with a keyword of its own."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    NUMBER = "number"
+    STRING = "string"
+    ARRAY = "array"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True)
+class Own:
+    """The place's own keywords for the type."""
+
+    place: Place
+
+
+@dataclass(frozen=True)
+class Values:
+    """The scalar values of the type that the place's `enum` or `const` lists."""
+
+    place: Place
+    keyword: str
+
+
+@dataclass(frozen=True)
+class Not:
+    part: Formula
+
+
+@dataclass(frozen=True)
+class And:
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    parts: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class One:
+    """Exactly one of the parts holds. `place` has the oneOf."""
+
+    parts: tuple[Formula, ...]
+    place: Place
+
+
+Formula = Own | Values | Not | And | Or | One
+TRUE, FALSE = And(()), Or(())
+
+OWN_KEYWORDS: Mapping[Type, frozenset[str]] = {
+    Type.NULL: frozenset(),
+    Type.BOOLEAN: frozenset(),
+    Type.NUMBER: frozenset(
+        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+    ),
+    Type.STRING: frozenset(("minLength", "maxLength", "pattern", "format")),
+    Type.ARRAY: frozenset(
+        ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
+        + ("contains", "minContains", "maxContains")
+    ),
+    Type.OBJECT: frozenset(
+        ("properties", "patternProperties", "additionalProperties", "required", "propertyNames")
+        + ("minProperties", "maxProperties", "dependentRequired", "dependencies", "$exists")
+    ),
+}
+
+_REFUSED = {
+    "unevaluatedProperties": (
+        Draft.D2019,
+        "list the properties in one place and use additionalProperties",
+    ),
+    "unevaluatedItems": (Draft.D2019, "list the items in one place and use items"),
+    "$recursiveRef": (Draft.D2019, "use $ref"),
+    "$dynamicRef": (Draft.D2020, "use $ref"),
+}
+
+_MAX_STEPS = 200  # in-place applicators and references that may follow each other
+
+
+def all_of(parts: Iterable[Formula]) -> Formula:
+    """The conjunction, with what is certain left out."""
+    kept = tuple(dict.fromkeys(part for part in parts if part != TRUE))
+    if FALSE in kept:
+        return FALSE
+    return kept[0] if len(kept) == 1 else And(kept)
+
+
+def any_of(parts: Iterable[Formula]) -> Formula:
+    """The disjunction, with what is impossible left out."""
+    kept = tuple(dict.fromkeys(part for part in parts if part != FALSE))
+    if TRUE in kept:
+        return TRUE
+    return kept[0] if len(kept) == 1 else Or(kept)
+
+
+def negate(part: Formula) -> Formula:
+    """The negation."""
+    if part in (TRUE, FALSE):
+        return FALSE if part == TRUE else TRUE
+    return part.part if isinstance(part, Not) else Not(part)
+
+
+def one_of(parts: Iterable[Formula], place: Place) -> Formula:
+    """Exactly one; branches impossible for the type do not count."""
+    kept = tuple(part for part in parts if part != FALSE)
+    return kept[0] if len(kept) == 1 else (One(kept, place) if kept else FALSE)
+
+
+class Formulas:
+    """The formulas of a document's places, each built once."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._built: dict[tuple[Place, Type], Formula] = {}
+        self._open: dict[tuple[Place, Type], None] = {}
+
+    def of(self, place: Place, type_: Type) -> Formula:
+        """What `place` asks of values of the type."""
+        if isinstance(place.value, bool):
+            return TRUE if place.value else FALSE
+        key = (place, type_)
+        found = self._built.get(key)
+        if found is not None:
+            return found
+        if key in self._open:
+            raise place.refuse(
+                "$ref", "the schema refers to itself with no array or object in between"
+            )
+        if len(self._open) > _MAX_STEPS:
+            raise place.refuse("", f"more than {_MAX_STEPS} references and applicators in a row")
+        self._open[key] = None
+        try:
+            found = all_of(self._parts(place, type_))
+        finally:
+            del self._open[key]
+        self._built[key] = found
+        return found
+
+    def _parts(self, place: Place, type_: Type) -> Iterable[Formula]:
+        keywords = place.keywords
+        if "$ref" in keywords:
+            yield self.of(self.document.resolve(place, keywords["$ref"]), type_)
+            if place.draft <= Draft.D7:  # there, what stands beside a $ref is not read
+                return
+        _refuse_unknown(place)
+        yield self._of_type(place, type_)
+        if "enum" in keywords:
+            yield self._of_values(place, "enum", keywords["enum"], type_)
+        if "const" in keywords and place.draft > Draft.D4:
+            yield self._of_values(place, "const", [keywords["const"]], type_)
+        if not OWN_KEYWORDS[type_].isdisjoint(keywords):
+            yield Own(place)
+        yield from self._applicators(place, type_)
+
+    def _of_type(self, place: Place, type_: Type) -> Formula:
+        names = _types(place)
+        if names is None or type_.value in names:
+            return TRUE
+        if type_ is Type.NUMBER and "integer" in names:
+            return Own(self.document.synthetic(place, {"$integer": place.draft}, "integer"))
+        return FALSE
+
+    def _of_values(self, place: Place, keyword: str, values: Json, type_: Type) -> Formula:
+        if not isinstance(values, list):
+            raise place.refuse(keyword, f"{keyword} must be a list")
+        fitting = [value for value in values if type_of(value) is type_]
+        if not fitting:
+            return FALSE
+        if type_ not in (Type.ARRAY, Type.OBJECT):
+            return Values(place, keyword)
+        return any_of(
+            self.of(self._literal(place, value, keyword, index), type_)
+            for index, value in enumerate(fitting)
+        )
+
+    def _literal(self, place: Place, value: Json, *key: Any) -> Place:
+        """A schema that exactly one array or object satisfies."""
+        if type_of(value) not in (Type.ARRAY, Type.OBJECT):
+            return self.document.synthetic(place, {"const": value}, "const", *key)
+        if isinstance(value, list):
+            items = [self._literal(place, item, *key, i) for i, item in enumerate(value)]
+            schema = {"prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        else:
+            named = {name: self._literal(place, v, *key, name) for name, v in value.items()}
+            schema = {
+                "properties": named,
+                "required": list(named),
+                "additionalProperties": False,
+            }
+        kind = "array" if isinstance(value, list) else "object"
+        return self.document.synthetic(place, {"type": kind, **schema}, "const", *key)
+
+    def _applicators(self, place: Place, type_: Type) -> Iterable[Formula]:
+        keywords = place.keywords
+        if "allOf" in keywords:
+            yield all_of(self._branches(place, "allOf", type_))
+        if "anyOf" in keywords:
+            yield any_of(self._branches(place, "anyOf", type_))
+        if "oneOf" in keywords:
+            yield one_of(self._branches(place, "oneOf", type_), place)
+        if "not" in keywords:
+            yield negate(self._child(place, "not", type_))
+        if "if" in keywords and place.draft >= Draft.D7:
+            yield from self._conditional(place, type_)
+        if type_ is Type.OBJECT:
+            yield from self._dependent(place)
+
+    def _branches(self, place: Place, keyword: str, type_: Type) -> list[Formula]:
+        values = place.keywords[keyword]
+        if not isinstance(values, list) or not values:
+            raise place.refuse(keyword, f"{keyword} must be a list of schemas, and not empty")
+        return [
+            self.of(self.document.child(place, keyword, value, str(index)), type_)
+            for index, value in enumerate(values)
+        ]
+
+    def _child(self, place: Place, keyword: str, type_: Type) -> Formula:
+        return self.of(self.document.child(place, keyword, place.keywords[keyword]), type_)
+
+    def _conditional(self, place: Place, type_: Type) -> Iterable[Formula]:
+        condition = self._child(place, "if", type_)
+        if "then" in place.keywords:
+            yield any_of((negate(condition), self._child(place, "then", type_)))
+        if "else" in place.keywords:
+            yield any_of((condition, self._child(place, "else", type_)))
+
+    def _dependent(self, place: Place) -> Iterable[Formula]:
+        for keyword in ("dependentSchemas", "dependencies"):
+            for name, value in place.mapping(keyword).items():
+                if isinstance(value, list):
+                    continue  # names that must come too: an own keyword
+                absent = {"properties": {name: False}}
+                yield any_of(
+                    (
+                        Own(self.document.synthetic(place, absent, "absent", name)),
+                        self.of(self.document.child(place, keyword, value, name), Type.OBJECT),
+                    )
+                )
+
+
+def type_of(value: Json) -> Type:
+    """The JSON type of a parsed value."""
+    if value is None:
+        return Type.NULL
+    if isinstance(value, bool):
+        return Type.BOOLEAN
+    if isinstance(value, int | float):
+        return Type.NUMBER
+    if isinstance(value, str):
+        return Type.STRING
+    return Type.ARRAY if isinstance(value, list) else Type.OBJECT
+
+
+def _types(place: Place) -> list[str] | None:
+    if "type" not in place.keywords:
+        return None
+    value = place.keywords["type"]
+    names = [value] if isinstance(value, str) else value
+    known = {"integer", *(type_.value for type_ in Type)}
+    if not isinstance(names, list) or not names or not all(
+        isinstance(name, str) and name in known for name in names
+    ):
+        raise place.refuse(
+            "type", f"unknown type {value!r:.100}", f"use {', '.join(sorted(known))}"
+        )
+    return names
+
+
+def _refuse_unknown(place: Place) -> None:
+    """Refuses keywords of the place's draft that constrain and are not enforced."""
+    for keyword, (since, hint) in _REFUSED.items():
+        value = place.keywords.get(keyword, True)
+        if place.draft >= since and value is not True and value != {}:
+            raise place.refuse(keyword, f"{keyword} is not supported", hint)

@@ -1,0 +1,71 @@
+"""LM Format Enforcer's parser interface over the threads of a compiled constraint.
+
+Each byte is one latin-1 character, so that a token of any vocabulary is a plain string, text of any
+script needs no decoding, and a token may end in the middle of a character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from lmformatenforcer import CharacterLevelParser
+
+from model.constraints.containers import Value
+from model.constraints.shapes import Constraint, StringLang
+from model.constraints.threads import Done, Interner, Plain, Text, Thread, Threads
+
+
+def start(constraint: Constraint, make: Interner) -> Threads:
+    """The threads before the first byte of an answer."""
+    done = make(Done)
+    if isinstance(constraint.root, StringLang):
+        return (make(Text, make(Plain, constraint.root, 0, 0, done), ()),)
+    return (make(Value, constraint.root, done),)
+
+
+def advance(threads: Threads, byte: int) -> Threads:
+    """All threads after one more byte, each once; none when the byte is not allowed."""
+    if len(threads) == 1:
+        return threads[0].step(byte)
+    return tuple(dict.fromkeys(after for thread in threads for after in thread.step(byte)))
+
+
+class JsonParser(CharacterLevelParser):  # type: ignore[misc]
+    """An immutable, hashable parser state; `cache_key` is the set of its threads."""
+
+    def __init__(self, threads: Threads) -> None:
+        self.threads = threads
+
+    @classmethod
+    def of(cls, constraint: Constraint) -> JsonParser:
+        """The parser before the first byte."""
+        return cls(start(constraint, Interner(constraint.style)))
+
+    def add_character(self, new_character: str) -> JsonParser:
+        """The parser after one more byte, given as a latin-1 character; dead if not allowed."""
+        return JsonParser(advance(self.threads, ord(new_character)))
+
+    def get_allowed_characters(self) -> str:
+        """The bytes that may come next, as latin-1 characters."""
+        allowed = {
+            byte for thread in self.threads for byte in thread.first_bytes if thread.step(byte)
+        }
+        return "".join(map(chr, sorted(allowed)))
+
+    def can_end(self) -> bool:
+        return any(thread.can_end for thread in self.threads)
+
+    def shortcut_key(self) -> Hashable | None:
+        return None  # automaton.py has ready masks for whole strings
+
+    def cache_key(self) -> Hashable | None:
+        return frozenset[Thread](self.threads)
+
+    def matches(self, text: str | bytes) -> bool:
+        """Whether a whole answer is allowed."""
+        threads = self.threads
+        for byte in text.encode() if isinstance(text, str) else text:
+            threads = advance(threads, byte)
+            if not threads:
+                return False
+        return any(thread.can_end for thread in threads)
