@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -120,8 +121,9 @@ async def logs(name: str, served_model: str, endpoints: Endpoints) -> Logs:
 
 @router.get("/{name}/served-models/{served_model}/build-logs", summary="How an entity was built")
 async def build_logs(name: str, served_model: str, endpoints: Endpoints) -> Logs:
-    """There is no image here: the entity runs in the server's own environment."""
-    return Logs(logs=tail(_log_of(endpoints, name, served_model)))
+    """No image is built here: an entity runs in the server's own environment."""
+    _log_of(endpoints, name, served_model)
+    return Logs(logs=f"No image is built: it runs in this server's Python {python_version()}.")
 
 
 def _log_of(endpoints: Supervisor, name: str, served_model: str) -> Path:

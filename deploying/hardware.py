@@ -1,0 +1,48 @@
+"""Databricks' workload types and the GPUs behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+WorkloadType = Literal[
+    "CPU",
+    "GPU_SMALL",
+    "GPU_MEDIUM",
+    "GPU_LARGE",
+    "GPU_XLARGE",
+    "GPU_XLARGE_8",
+    "MULTIGPU_MEDIUM",
+]
+WorkloadSize = Literal["Small", "Medium", "Large"]
+WORKLOAD_TYPES: tuple[str, ...] = get_args(WorkloadType)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card: memory that CUDA reports, in GiB, and whether it computes in bfloat16."""
+
+    name: str
+    memory_gib: float
+    bfloat16: bool = True
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The cards of a workload type."""
+
+    gpu: Gpu
+    count: int = 1
+
+
+T4, A10G = Gpu("T4", 14.6, bfloat16=False), Gpu("A10G", 22.1)
+A100, H100 = Gpu("A100 80 GB", 79.2), Gpu("H100", 79.2)
+HARDWARE: dict[str, Hardware] = {
+    "GPU_SMALL": Hardware(T4),
+    "GPU_MEDIUM": Hardware(A10G),
+    "GPU_LARGE": Hardware(A100),
+    "GPU_XLARGE": Hardware(H100),
+    "GPU_XLARGE_8": Hardware(H100, 8),
+    "MULTIGPU_MEDIUM": Hardware(A10G, 4),
+}

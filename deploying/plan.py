@@ -1,0 +1,109 @@
+"""The requests that turn what is there into what is desired; none when it is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deploying.desired import DesiredEndpoint
+from model.errors import ConfigError
+
+PREFIX = "/api/2.0/serving-endpoints"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request, exactly as it is sent. `rolls_out`: it starts an update to wait for."""
+
+    method: str
+    path: str
+    body: dict[str, Any]
+    rolls_out: bool = False
+
+
+def plan(desired: DesiredEndpoint, current: Mapping[str, Any] | None) -> list[Step]:
+    """The steps from `current`, an endpoint as `GET` shows it, or None when there is none.
+
+    Raises ConfigError for a change that Databricks does not allow on a living endpoint.
+    """
+    if current is None:
+        return [Step("POST", PREFIX, _creation(desired), rolls_out=True)]
+    if desired.route_optimized != bool(current.get("route_optimized")):
+        raise ConfigError(
+            "route_optimized can only be chosen at creation: delete the endpoint first"
+        )
+    path = f"{PREFIX}/{desired.name}"
+    steps = []
+    if not serves(desired.config(), current.get("config")) or _failed(current):
+        steps.append(Step("PUT", f"{path}/config", desired.config(), rolls_out=True))
+    if new_tags := _missing_tags(desired, current):
+        steps.append(Step("PATCH", f"{path}/tags", {"add_tags": new_tags}))
+    gateway = desired.gateway()
+    if gateway is not None and not _holds(gateway, current.get("ai_gateway")):
+        steps.append(Step("PUT", f"{path}/ai-gateway", gateway))
+    return steps
+
+
+def serves(config: Mapping[str, Any], shown: Mapping[str, Any] | None) -> bool:
+    """Whether the config that the API shows is the one that `config` asks for."""
+    if shown is None:
+        return False
+    wanted, there = (_by_name(c.get("served_entities") or ()) for c in (config, shown))
+    same_entities = wanted.keys() == there.keys() and all(
+        _holds(entity, there[name]) and _no_more_variables(entity, there[name])
+        for name, entity in wanted.items()
+    )
+    return same_entities and _shares(config) == _shares(shown)
+
+
+def _creation(desired: DesiredEndpoint) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": desired.name, "config": desired.config()}
+    optional = {
+        "tags": desired.tag_list(),
+        "ai_gateway": desired.gateway(),
+        "route_optimized": desired.route_optimized,
+        "description": desired.description,
+    }
+    return {**body, **{key: value for key, value in optional.items() if value}}
+
+
+def _failed(current: Mapping[str, Any]) -> bool:
+    """A failed update is tried again, though the old config may be just what is desired."""
+    state = current.get("state") or {}
+    return state.get("config_update") in ("UPDATE_FAILED", "UPDATE_CANCELED")
+
+
+def _holds(wanted: Mapping[str, Any], shown: Mapping[str, Any] | None) -> bool:
+    """Whether every field of `wanted` has its value in `shown`, which may have more."""
+    if shown is None:
+        return False
+    return all(_equal(value, shown.get(key)) for key, value in wanted.items())
+
+
+def _equal(wanted: Any, shown: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(shown, Mapping) and _holds(wanted, shown)
+    if isinstance(wanted, list):
+        same_length = isinstance(shown, list) and len(shown) == len(wanted)
+        return same_length and all(map(_equal, wanted, shown))
+    return bool(wanted == shown)
+
+
+def _no_more_variables(wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
+    return set(shown.get("environment_vars") or ()) <= set(wanted.get("environment_vars") or ())
+
+
+def _by_name(entities: Any) -> dict[str, Mapping[str, Any]]:
+    return {entity["name"]: entity for entity in entities}
+
+
+def _shares(config: Mapping[str, Any]) -> dict[str, int]:
+    routes = (config.get("traffic_config") or {}).get("routes") or ()
+    names = [r.get("served_entity_name") or r.get("served_model_name") for r in routes]
+    return {name: r["traffic_percentage"] for name, r in zip(names, routes, strict=True)}
+
+
+def _missing_tags(desired: DesiredEndpoint, current: Mapping[str, Any]) -> list[dict[str, Any]]:
+    there = {tag["key"]: tag.get("value") for tag in current.get("tags") or ()}
+    return [tag for tag in desired.tag_list() if there.get(tag["key"]) != tag.get("value")]
