@@ -11,16 +11,14 @@ The flow: pattern -> Python's parse tree -> regex_program.py -> regex_matcher.py
 
 from __future__ import annotations
 
-import copy
 import re
 import threading
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import Any
 
 from model.constraints.dfa import Dfa
+from model.constraints.dfa_cache import DfaCache
 from model.constraints.regex_matcher import Matcher
 from model.constraints.regex_program import Mode, Program, UnsupportedPattern
 from model.constraints.tables import TooComplex
@@ -31,8 +29,7 @@ MAX_PATTERN_LENGTH = 20_000
 """Characters a pattern may have."""
 MAX_NESTING = 50
 """Groups within groups; Python's parser and ours recurse this deep and no deeper."""
-CACHED_STATES = 200_000
-"""Automata are kept, least recently used first out, up to this many states together."""
+_cache = DfaCache(max_edges=500_000, refusals=(UnsupportedPattern, TooComplex))
 
 
 def compile_pattern(pattern: str, *, wide: bool = False, anchored: bool = False) -> Dfa:
@@ -40,59 +37,19 @@ def compile_pattern(pattern: str, *, wide: bool = False, anchored: bool = False)
 
     Raises UnsupportedPattern or TooComplex.
     """
-    outcome = _cache.get((pattern, wide, anchored), _compile)
-    if isinstance(outcome, Dfa):
-        return outcome
-    raise copy.copy(outcome)
+    return _cache.get((pattern, wide, anchored), lambda: _compile(pattern, wide, anchored))
 
 
-def _compile(pattern: str, wide: bool, anchored: bool) -> Dfa | UnsupportedPattern | TooComplex:
-    try:
-        tree = _parse(pattern)
-        program = Program()
-        mode = Mode(tree.state.flags, wide)
-        if anchored:
-            start = program.sequence(tree, program.end, mode)
-        else:
-            start = program.search(program.sequence(tree, program.match, mode))
-        return Matcher(program, start).language()
-    except (UnsupportedPattern, TooComplex) as refusal:
-        return refusal.with_traceback(None)
+def _compile(pattern: str, wide: bool, anchored: bool) -> Dfa:
+    tree = _parse(pattern)
+    program = Program()
+    mode = Mode(tree.state.flags, wide)
+    if anchored:
+        start = program.sequence(tree, program.end, mode)
+    else:
+        start = program.search(program.sequence(tree, program.match, mode))
+    return Matcher(program, start).language()
 
-
-class _Cache:
-    """Compiled patterns and refusals, least recently used out first, bounded by their states."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._size = capacity, 0
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, bool, bool], Any] = OrderedDict()
-
-    def get(self, key: tuple[str, bool, bool], make: Callable[[str, bool, bool], Any]) -> Any:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make(*key)
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = made
-                self._size += self._weight(key, made)
-            while self._size > self._capacity:
-                old_key, old = self._kept.popitem(last=False)
-                self._size -= self._weight(old_key, old)
-        return made
-
-    @staticmethod
-    def _weight(key: tuple[str, bool, bool], made: Any) -> int:
-        edges = sum(map(len, made.edges)) if isinstance(made, Dfa) else 0
-        return 50 + len(key[0]) // 10 + edges
-
-
-_cache = _Cache(CACHED_STATES)
-
-
-# Reading a pattern
 
 _parser_lock = threading.Lock()
 _SET_WARNINGS = re.compile(
