@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,13 +93,44 @@ def to_chunks(output: RequestOutput) -> list[Chunk]:
     ]
 
 
-def with_reasoning(completion: Completion, splits: Sequence[tuple[str | None, str]]) -> Completion:
-    """The completion with each choice's text split into (reasoning, answer)."""
-    choices = [
-        replace(choice, reasoning=reasoning, text=answer)
-        for choice, (reasoning, answer) in zip(completion.choices, splits, strict=True)
-    ]
-    return replace(completion, choices=choices)
+class StreamedCompletion:
+    """Puts a streamed row's chunks together again."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self._prompt_tokens, self._cached_tokens = prompt_tokens, 0
+        self._chunks: dict[int, list[Chunk]] = {}
+        self._logprobs: dict[int, list[dict[int, Logprob]]] = {}
+
+    def add(self, chunk: Chunk, output: RequestOutput) -> None:
+        """Adds the next chunk, which was made from `output`."""
+        self._chunks.setdefault(chunk.choice, []).append(chunk)
+        self._cached_tokens = max(self._cached_tokens, output.num_cached_tokens or 0)
+        for made in output.outputs:
+            if made.index == chunk.choice and made.logprobs is not None:
+                self._logprobs.setdefault(chunk.choice, []).extend(made.logprobs)
+
+    def completion(self) -> Completion:
+        """The whole row, after its last chunk."""
+        choices = [self._choice(index) for index in sorted(self._chunks)]
+        return Completion(
+            choices=choices,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=sum(len(c.token_ids) for c in choices),
+            cached_tokens=self._cached_tokens,
+        )
+
+    def _choice(self, index: int) -> Choice:
+        chunks = self._chunks[index]
+        logprobs = self._logprobs.get(index)
+        return Choice(
+            text="".join(c.text for c in chunks),
+            token_ids=[token for c in chunks for token in c.token_ids],
+            finish_reason=chunks[-1].finish_reason or "abort",
+            stop_reason=chunks[-1].stop_reason,
+            logprobs=logprobs,
+            cumulative_logprob=None,
+            reasoning="".join(c.reasoning or "" for c in chunks) or None,
+        )
 
 
 def _choice(output: CompletionOutput) -> Choice:

@@ -10,18 +10,19 @@ rows of all callers share its continuous batch.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, cast
 
 from model.admission import Admission
+from model.call_record import CallRecord
 from model.completion import Choice, Chunk, Completion, EngineRequest
 from model.config import ModelConfig
 from model.engine_call import Answer, Call, Event, Request
 from model.engine_loop import EngineLoop
+from model.engine_registry import Registry, weights_identity
+from model.errors import FormlineError
+from model.metrics import Gauges
 from model.supervisor import Health, State, Supervisor
 from model.window import Window
 
@@ -46,14 +47,13 @@ class Engine:
         from model.engine_build import build_engine
         from model.engine_rows import EngineRows
 
-        self._config = config
         self._loop = EngineLoop("formline-engine")
         self._supervisor = Supervisor(
             self._loop,
             lambda: build_engine(weights, config.engine_kwargs()),
             max_failed_rebuilds=config.rebuild_attempts,
         )
-        self._window = Window(config.window_rows)
+        self._window = Window()
         self._admission = Admission()
         self._rows = EngineRows(self._loop, self._supervisor, self._window)
 
@@ -63,7 +63,8 @@ class Engine:
 
         Blocks until the engine is ready. Raises ConfigError or EngineError when it cannot start.
         """
-        return _registry.acquire(weights, config)
+        key = (weights_identity(weights), config.engine_key())
+        return _registry.acquire(key, lambda: cls._started(weights, config), shutdown_all)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -82,20 +83,21 @@ class Engine:
         deadline_s: float | None,
         total: int | None = None,
         max_waiting_rows: int | None = None,
+        log_content: bool = False,
     ) -> Iterator[tuple[int, Answer]]:
         """Yields (position, outcome) as rows finish: each row once, in any order.
 
         `requests` is pulled lazily; an error in it is passed on as that row's outcome. Rows not
         done after `deadline_s` come back as DeadlineExceeded; `total`, the number of requests,
         saves rendering those that can no longer be answered. Closing the iterator aborts the rest.
+        `log_content` writes prompts and answers to the log.
         Raises EngineOverloaded when other calls have `max_waiting_rows` unanswered rows, and
         EngineUnavailable when there is no engine.
         """
-        for position, outcome in self._call(
-            requests, deadline_s, total, max_waiting_rows, streaming=False
-        ):
-            assert not isinstance(outcome, Chunk)  # only streaming calls get chunks
-            yield position, outcome
+        outcomes = self._call(
+            requests, deadline_s, total, max_waiting_rows, log_content, streaming=False
+        )
+        yield from cast("Iterator[tuple[int, Answer]]", outcomes)  # chunks are for streams only
 
     def stream(
         self,
@@ -104,13 +106,16 @@ class Engine:
         deadline_s: float | None,
         total: int | None = None,
         max_waiting_rows: int | None = None,
+        log_content: bool = False,
     ) -> Iterator[Event]:
         """Like `generate`, but first yields (position, Chunk) as tokens come.
 
         A row still ends with its Completion, of which only the token counts are whole, or with
         its error. Closing the iterator aborts what is not done.
         """
-        yield from self._call(requests, deadline_s, total, max_waiting_rows, streaming=True)
+        yield from self._call(
+            requests, deadline_s, total, max_waiting_rows, log_content, streaming=True
+        )
 
     def health(self) -> Health:
         """What is true of the engine now. Never blocks on it."""
@@ -128,67 +133,88 @@ class Engine:
         deadline_s: float | None,
         total: int | None,
         max_waiting_rows: int | None,
+        log_content: bool,
         *,
         streaming: bool,
     ) -> Iterator[Event]:
-        with self._admission.admit(total or 1, max_waiting_rows) as ticket:
-            self._supervisor.wait_until_ready(min(REBUILD_WAIT_S, deadline_s or REBUILD_WAIT_S))
-            call = Call(
-                self._rows,
-                self._window,
-                requests,
-                deadline_s=deadline_s,
-                total=total,
-                streaming=streaming,
-            )
-            for position, outcome in call.events():
-                if not isinstance(outcome, Chunk):
-                    ticket.answered()
-                yield position, outcome
-
-    def _start(self) -> None:
+        record = CallRecord(total, self.tokenizer.decode if log_content else None)
+        call = Call(
+            self._rows,
+            self._window,
+            record.requests(requests),
+            deadline_s=deadline_s,
+            total=total,
+            streaming=streaming,
+        )
+        ended = "left"
         try:
-            self._supervisor.start()
-        except BaseException:
-            self._loop.stop()
+            with self._admission.admit(total or 1, max_waiting_rows) as ticket:
+                wait_s = REBUILD_WAIT_S if deadline_s is None else min(REBUILD_WAIT_S, deadline_s)
+                self._supervisor.wait_until_ready(wait_s)
+                for position, outcome in call.events():
+                    record.outcome(position, outcome)
+                    if not isinstance(outcome, Chunk):
+                        ticket.answered()
+                    yield position, outcome
+                ended = "done"
+        except FormlineError as error:
+            ended = error.code
             raise
+        finally:
+            record.end(ended)
+
+    def _up(self) -> float:
+        return float(self.health().ready)
+
+    def _in_flight(self) -> float:
+        return float(self._window.in_flight)
+
+    def _waiting(self) -> float:
+        return float(self._admission.waiting)
+
+    def abandon(self) -> None:
+        """In a fork: makes sure that this copy never touches the parent's engine."""
+        self._supervisor.abandon()
+
+    def _rows_at_once(self) -> int:
+        """What the engine computes at once, and a few that are ready for the next place.
+
+        More would wait inside vLLM, where the first to come is served first, however short the
+        others' calls are.
+        """
+        seqs = int(self._supervisor.llm.vllm_config.scheduler_config.max_num_seqs)
+        return seqs + max(4, seqs // 8)
+
+    @classmethod
+    def _started(cls, weights: str, config: ModelConfig) -> Engine:
+        engine = cls(weights, config)
+        try:
+            engine._supervisor.start()
+            engine._window.resize(config.window_rows or engine._rows_at_once())
+        except BaseException:
+            engine._loop.stop()
+            raise
+        return engine
 
 
-class _Registry:
-    """The engines of this process, by weights and config."""
-
-    def __init__(self) -> None:
-        self._engines: dict[tuple[str, str], Engine] = {}
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
-        self._lock = threading.Lock()
-        self._at_exit: object = None
-
-    def acquire(self, weights: str, config: ModelConfig) -> Engine:
-        key = (os.path.realpath(weights), config.engine_key())
-        with self._lock:
-            key_lock = self._locks.setdefault(key, threading.Lock())
-            if self._at_exit is None:  # runs before multiprocessing waits for its children
-                self._at_exit = Finalize(None, shutdown_all, exitpriority=1000)
-        with key_lock:
-            engine = self._engines.get(key)
-            if engine is None or not engine.health().alive:
-                engine = Engine(weights, config)
-                engine._start()
-                self._engines[key] = engine
-            return engine
-
-    def forget(self, engine: Engine) -> None:
-        with self._lock:
-            self._engines = {k: e for k, e in self._engines.items() if e is not engine}
-
-    def engines(self) -> list[Engine]:
-        return list(self._engines.values())
-
-
-_registry = _Registry()
+_registry: Registry[Engine] = Registry()
 
 
 def shutdown_all() -> None:
     """Ends all engines of this process and their child processes. Runs by itself at exit."""
     for engine in _registry.engines():
         engine.shutdown()
+
+
+def _by_engine(read: Callable[[Engine], float]) -> Callable[[], dict[str, float]]:
+    return lambda: {str(n): read(engine) for n, engine in enumerate(_registry.engines())}
+
+
+Gauges("formline_engine_up", "1 while calls are answered", "engine", _by_engine(Engine._up))
+Gauges("formline_rows_in_flight", "Rows in the engine", "engine", _by_engine(Engine._in_flight))
+Gauges(
+    "formline_rows_waiting",
+    "Rows of all calls that have no answer yet",
+    "engine",
+    _by_engine(Engine._waiting),
+)

@@ -2,33 +2,80 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import psutil
+import torch
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import CpuArchEnum, current_platform
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
-_one_at_a_time = threading.Lock()  # `_spawnable` changes state of the whole process
+from model import engine_child
+from model.constraints import plugin as constraints
+from model.engine_faults import check_start, explained
+from model.engine_processes import claim, end
+from model.errors import ConfigError
+from model.metrics import engine_process_metrics
+from model.reasoning import ReasoningSplitter
+
+_one_at_a_time = threading.Lock()  # `_spawnable` and the report change state of the whole process
 
 
-def build_engine(weights: str, engine_args: Mapping[str, Any]) -> AsyncLLM:
-    """Starts vLLM on `weights`; seconds to minutes. Raises whatever vLLM raises."""
-    args = AsyncEngineArgs(**{**_DEFAULTS, **engine_args, "model": weights})
-    with _one_at_a_time, _spawnable():
-        return AsyncLLM.from_engine_args(args, usage_context=UsageContext.LLM_CLASS)
+@dataclass(frozen=True)
+class Built:
+    """A running AsyncLLM and the processes it consists of, beside this one."""
+
+    llm: AsyncLLM
+    processes: set[psutil.Process]
+    splitter: ReasoningSplitter | None
 
 
-_DEFAULTS: dict[str, Any] = {
-    "enable_prefix_caching": True,  # a batch shares its system prompt and its examples
-    "structured_outputs_config": {"backend": "xgrammar"},
-    "trust_remote_code": False,
-}
+def build_engine(weights: str, engine_args: Mapping[str, Any]) -> Built:
+    """Starts vLLM on `weights`; seconds to minutes.
+
+    Raises ConfigError or EngineError that says what to change; nothing is left running then.
+    """
+    check_start(weights, engine_args)
+    engine_child.announce()
+    if importlib.util.find_spec("model.constraints.formats"):
+        constraints.install()
+    with _one_at_a_time, _spawnable(), engine_process_metrics(), explained():
+        args = AsyncEngineArgs(**{**_dtype(), **engine_args, "model": weights})
+        llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.LLM_CLASS)
+        processes = claim()
+        try:
+            return Built(llm, processes, _splitter(llm))
+        except ConfigError:
+            llm.shutdown()
+            end(processes)
+            raise
+
+
+def _splitter(llm: AsyncLLM) -> ReasoningSplitter | None:
+    parser = llm.vllm_config.structured_outputs_config.reasoning_parser
+    return ReasoningSplitter(parser, llm.get_tokenizer()) if parser else None
+
+
+def _dtype() -> dict[str, Any]:
+    """float32 on x86 CPUs without AVX-512, where bfloat16 is emulated, some 20 times slower."""
+    slow = (
+        current_platform.is_cpu()
+        and current_platform.get_cpu_architecture() == CpuArchEnum.X86
+        and not torch.cpu._is_avx512_supported()
+    )
+    return {"dtype": "float32"} if slow else {}
+
+
+_MAIN_MARKS = ("__file__", "__spec__")
 
 
 @contextmanager
@@ -50,6 +97,3 @@ def _spawnable() -> Iterator[None]:
         main.__dict__.update(hidden)
         if daemon is not None:
             settings["daemon"] = daemon
-
-
-_MAIN_MARKS = ("__file__", "__spec__")

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections import defaultdict
+from collections.abc import AsyncIterator
 
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import tokens_input
@@ -13,10 +14,17 @@ from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from model.completion import Completion, EngineRequest, to_chunks, to_completion
+from model.completion import (
+    Completion,
+    EngineRequest,
+    StreamedCompletion,
+    to_chunks,
+    to_completion,
+)
 from model.engine_call import Call
 from model.engine_loop import EngineLoop
 from model.errors import EngineError, EngineUnavailable, FormlineError, RowError
+from model.reasoning import ReasoningSplitter
 from model.supervisor import Supervisor
 from model.window import Window
 
@@ -69,33 +77,54 @@ class EngineRows:
         self, call: Call, position: int, request: EngineRequest
     ) -> Completion | FormlineError:
         try:
-            completion = to_completion(await self._generate(call, position, request))
+            completion = await self._answer(call, position, request)
         except FormlineError as error:
             return error
         except asyncio.CancelledError:
             return EngineUnavailable("the row was aborted before it was done")
         except EngineDeadError:
+            self._supervisor.engine_died()
             return EngineUnavailable("the engine died before this row was done")
         except (VLLMClientError, ValueError) as error:
             return RowError(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (one row's fault must not end the others)
             return EngineError(f"the engine failed on this row: {error or type(error).__name__}")
         self._supervisor.row_answered()
         return completion
 
-    async def _generate(self, call: Call, position: int, request: EngineRequest) -> RequestOutput:
+    async def _answer(self, call: Call, position: int, request: EngineRequest) -> Completion:
+        splitter = self._supervisor.splitter if request.reasoning else None
+        if call.streaming:
+            return await self._stream(call, position, request, splitter)
+        async for output in self._outputs(request, RequestOutputKind.FINAL_ONLY):
+            completion = to_completion(output)
+        return splitter.split(completion) if splitter else completion
+
+    async def _stream(
+        self,
+        call: Call,
+        position: int,
+        request: EngineRequest,
+        splitter: ReasoningSplitter | None,
+    ) -> Completion:
+        whole = StreamedCompletion(len(request.prompt_token_ids))
+        thinking = splitter.stream(request.prompt_token_ids) if splitter else None
+        async for output in self._outputs(request, RequestOutputKind.DELTA):
+            for chunk in to_chunks(output):
+                split = thinking.split(chunk) if thinking else chunk
+                whole.add(split, output)
+                call.deliver(position, split)
+        return whole.completion()
+
+    def _outputs(
+        self, request: EngineRequest, kind: RequestOutputKind
+    ) -> AsyncIterator[RequestOutput]:
         params = request.sampling_params
-        params.output_kind = (
-            RequestOutputKind.DELTA if call.streaming else RequestOutputKind.FINAL_ONLY
-        )
-        outputs = self._supervisor.llm.generate(
+        params.output_kind = kind
+        outputs: AsyncIterator[RequestOutput] = self._supervisor.llm.generate(
             tokens_input(request.prompt_token_ids),
             params,
             request_id=f"{os.getpid()}-{next(self._numbers)}",
             reasoning_ended=None if request.reasoning else True,
         )
-        async for output in outputs:
-            if call.streaming:
-                for chunk in to_chunks(output):
-                    call.deliver(position, chunk)
-        return output
+        return outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 import threading
@@ -11,13 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psutil
+
 from model.engine_loop import EngineLoop
+from model.engine_processes import end, unclaimed
 from model.errors import EngineUnavailable, FormlineError
+from model.events import log_event
+from model.metrics import REBUILDS
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-logger = logging.getLogger(__name__)
+    from model.engine_build import Built
+    from model.reasoning import ReasoningSplitter
 
 _LOOK_EVERY_S = 0.2
 _FAILED_ROWS_WITHIN_S = 3.0
@@ -55,30 +62,40 @@ class Health:
 class Supervisor:
     """Owns the AsyncLLM of one engine. Everything here runs on the loop, except where it says so.
 
-    Gives up after `max_failed_rebuilds` in a row: an engine that dies before it has answered a
-    row counts as a failed rebuild too.
+    `build` blocks the loop, on which nothing else can happen without an engine.
+
+    Gives up after `max_failed_rebuilds` in a row; a rebuilt engine that dies before it has
+    answered a row counts as one.
     """
 
     def __init__(
-        self, loop: EngineLoop, build: Callable[[], AsyncLLM], *, max_failed_rebuilds: int
+        self, loop: EngineLoop, build: Callable[[], Built], *, max_failed_rebuilds: int
     ) -> None:
         self._loop, self._build = loop, build
         self._max_failed_rebuilds = max_failed_rebuilds
         self._llm: AsyncLLM | None = None
+        self._splitter: ReasoningSplitter | None = None
         self._changed = threading.Condition()
         self._state, self._detail = State.LOADING, "the engine is being loaded"
         self._failures = self._rebuilds = 0
+        self._proven = True  # of the first engine, whose death is no failed rebuild
         self._watcher: asyncio.Task[None] | None = None
+        self._processes: set[psutil.Process] = set()
+        self._died = asyncio.Event()
         self.rows: set[asyncio.Task[None]] = set()
 
     # -- for any thread -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Builds the first engine and waits for it. Raises what `build` raises. Any thread."""
+        """Builds the first engine and waits for it. Any thread.
+
+        Raises what `build` raises; nothing is left running then.
+        """
         try:
             self._loop.submit(self._start()).result()
         except BaseException:
             self._become(State.CLOSED, "the engine could not be started")
+            end(unclaimed())
             raise
 
     def health(self) -> Health:
@@ -101,8 +118,19 @@ class Supervisor:
 
     def close(self) -> None:
         """Shuts the engine down for good, its processes included. Any thread."""
+        building = self.health().state in (State.LOADING, State.REBUILDING)
         self._become(State.CLOSED, "the engine was shut down")
+        if building:  # the loop is busy until the build ends, which killing its processes does
+            end(unclaimed())
         self._loop.submit(self._close()).result()
+        end(self._processes)
+
+    def abandon(self) -> None:
+        """In a fork: the engine is the parent's; nothing here may end it."""
+        self._changed = threading.Condition()
+        self._state, self._detail = State.CLOSED, "the engine belongs to another process"
+        if self._llm is not None:
+            self._llm.engine_core._finalizer.detach()
 
     # -- on the loop ----------------------------------------------------------------------------
 
@@ -113,45 +141,81 @@ class Supervisor:
             raise EngineUnavailable(self._detail)
         return self._llm
 
+    @property
+    def splitter(self) -> ReasoningSplitter | None:
+        """Splits thinking from answers, when the engine's config names a reasoning parser."""
+        return self._splitter
+
+    def engine_died(self) -> None:
+        """Tells that a row met a dead engine, so that no call is let in any more."""
+        if self._state is State.READY:
+            self._become(State.REBUILDING, "the engine died and is being rebuilt")
+            self._died.set()
+
     def row_answered(self) -> None:
         """Tells that this engine works, which ends a row of failed rebuilds."""
         self._failures = 0
+        self._proven = True
 
     async def _start(self) -> None:
-        self._llm = self._build()
-        self._become(State.READY, "the engine answers")
+        self._take(self._build())
         self._watcher = asyncio.create_task(self._watch())
 
+    def _take(self, built: Built) -> None:
+        if self._state is State.CLOSED:  # closed while it was being built
+            built.llm.shutdown()
+            end(built.processes)
+            return
+        self._llm, self._processes, self._splitter = built.llm, built.processes, built.splitter
+        self._become(State.READY, "the engine answers")
+
     async def _watch(self) -> None:
-        while self._state is State.READY:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            if self._llm is not None and self._llm.errored:
+        """Rebuilds the engine each time it dies, until it is closed or given up."""
+        while self._llm is not None:
+            if self._llm.errored:
+                self.engine_died()
                 await self._rebuild(self._llm)
+            await self._until_died_or(_LOOK_EVERY_S)
+
+    async def _until_died_or(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._died.wait(), timeout_s)
 
     async def _rebuild(self, dead: AsyncLLM) -> None:
-        logger.error("the engine process died; rebuilding the engine")
+        log_event("engine_died", logging.ERROR)
+        self._died.clear()
         self._llm = None
-        self._failures += 1
-        self._become(State.REBUILDING, "the engine died and is being rebuilt")
         await self._fail_rows()
         dead.shutdown(timeout=0)
+        end(self._processes)
+        if not self._proven:
+            self._failed("it died before it had answered a row")
         while self._llm is None and self._state is State.REBUILDING:
             await self._attempt()
 
     async def _attempt(self) -> None:
-        if self._failures > self._max_failed_rebuilds:
-            self._become(State.FAILED, f"gave up after {self._max_failed_rebuilds} failed rebuilds")
-            return
         try:
-            self._llm = self._build()
+            self._take(self._build())
         except FormlineError as error:
-            self._failures += 1
-            logger.error("rebuilding the engine failed: %s", error)
-            self._become(State.REBUILDING, f"the engine is being rebuilt; last try: {error}")
-            await asyncio.sleep(min(2.0**self._failures, 30.0))
+            self._failed(error.message)
+            await asyncio.sleep(2.0 ** (self._failures - 1))
         else:
             self._rebuilds += 1
-            self._become(State.READY, "the engine answers")
+            self._proven = False
+            REBUILDS.labels("done").inc()
+            log_event("engine_rebuilt")
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        REBUILDS.labels("failed").inc()
+        log_event("engine_rebuild_failed", logging.ERROR, failures=self._failures, reason=reason)
+        if self._failures < self._max_failed_rebuilds:
+            self._become(State.REBUILDING, f"the engine is being rebuilt; last failure: {reason}")
+        else:
+            self._become(
+                State.FAILED,
+                f"the engine could not be rebuilt, tried {self._failures} times: {reason}",
+            )
 
     async def _fail_rows(self) -> None:
         """Lets rows notice the death by themselves, and ends those that do not."""

@@ -24,11 +24,18 @@ class Window:
     behind a long one. Thread-safe. Invariant: no slot is free while a call is waiting.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int = 1) -> None:
         self.slots = slots
         self._free = slots
         self._waiting: list[Share] = []
         self._lock = threading.Lock()
+
+    def resize(self, slots: int) -> None:
+        """Changes the number of slots."""
+        with self._lock:
+            self._free += slots - self.slots
+            self.slots = slots
+            self._grant()
 
     @property
     def in_flight(self) -> int:
