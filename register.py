@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,19 +156,17 @@ def save(
     """Writes the MLflow model to `scratch/model`; loads nothing."""
     os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # another project's uv.lock
     logged = Model() if in_unity_catalog() else logged_model()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Add type hints")  # the signature is explicit
-        mlflow.pyfunc.save_model(
-            path=str(scratch / "model"),
-            mlflow_model=logged,
-            python_model=str(ROOT / "model" / "entrypoint.py"),
-            artifacts={ARTIFACT: str(weights)},
-            code_paths=[str(ROOT / "model"), str(ROOT / "signature.py")],
-            model_config=config.to_mlflow(),
-            signature=model_signature(string_columns=string_columns),
-            input_example=input_example(),
-            pip_requirements=read_requirements(ROOT / REQUIREMENTS[runtime]),
-        )
+    mlflow.pyfunc.save_model(
+        path=str(scratch / "model"),
+        mlflow_model=logged,
+        python_model=str(ROOT / "model" / "entrypoint.py"),
+        artifacts={ARTIFACT: str(weights)},
+        code_paths=[str(ROOT / "model"), str(ROOT / "signature.py")],
+        model_config=config.to_mlflow(),
+        signature=model_signature(string_columns=string_columns),
+        input_example=input_example(),
+        pip_requirements=read_requirements(ROOT / REQUIREMENTS[runtime]),
+    )
     return logged
 
 

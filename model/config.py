@@ -36,7 +36,7 @@ ENGINE_SETTINGS = {"window_rows", "rebuild_attempts"}
 
 DEFAULT_ENGINE_ARGS: dict[str, JsonValue] = {
     "enable_prefix_caching": True,
-    "structured_outputs_config": {"backend": "xgrammar"},
+    "structured_outputs_config": {"backend": "lm-format-enforcer"},
 }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from mlflow.pyfunc import PythonModel
 
 from model.call_errors import as_call_errors
@@ -44,8 +46,10 @@ class FormlineModel(PythonModel):
         template = ChatTemplate.from_config(self.config.chat_template, self.engine.tokenizer)
         self.answering = Answering(self.engine, template)
 
-    # No type hints on these two: MLflow would make a signature of its own from them.
-    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+    # The hint is one MLflow makes no signature from; without any it would warn at every load.
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
         """One record a row, in order; columns as in model.output.OutputRow.
 
         Raises MlflowException: INVALID_PARAMETER_VALUE for a payload that is wrong as a whole,
@@ -56,7 +60,9 @@ class FormlineModel(PythonModel):
             outputs = self.answering.answer(rows, **self._limits())
             return to_frame(outputs)
 
-    def predict_stream(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+    def predict_stream(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yields dicts as tokens come; each names its row. Closing the iterator aborts the rows."""
         with as_call_errors():
             rows = parse_rows(model_input, params)

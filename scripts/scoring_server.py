@@ -15,7 +15,7 @@ from pathlib import Path
 
 import requests
 
-START_TIMEOUT_S = 300
+START_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 30
 POLL_S = 0.5
 LOG_TAIL_CHARS = 4000

@@ -1,15 +1,16 @@
 """Fixtures shared by all tests. The expensive ones live once a session.
 
-small_model_dir   Path of the real SmolLM2-135M-Instruct, built on first use (a minute), or skips.
-engine_args       Engine arguments every test engine is built with, so that all of them share one.
-registry          MLflow tracking and registry in a temporary SQLite file; MLflow's default from
-                  then on, so ask for it before any test of yours changes MLflow's settings.
-registered_model  The small model as a version of "formline-small" there, alias "champion".
-registered_dir    The MLflow model directory behind that version.
-engine            The running engine of that version, the one that `loaded_model` uses too. Tests
-                  that kill or block an engine must build their own.
-loaded_model      `mlflow.pyfunc.load_model` of that version: predicts on `engine`.
-served_model      Base URL of `mlflow models serve` over that version (an engine of its own).
+small_model_dir     the real SmolLM2-135M-Instruct, built on first use (a minute), or skips
+engine_args         engine arguments of every test engine, so that all tests share one
+registry            MLflow tracking and registry in a temporary SQLite file, MLflow's default from
+                    then on: a test that sets another must set this one again
+registered_model    the small model as a version of "formline-small" there, alias "champion"
+registered_dir      the MLflow model directory behind that version
+registered_weights  its copy of the weights, the artifact "llm-model"
+engine              the running engine of that version, the one that `loaded_model` uses too;
+                    a test that kills or blocks an engine must build its own
+loaded_model        `mlflow.pyfunc.load_model` of that version, predicting on `engine`
+served_model        base URL of `mlflow models serve` over that version (an engine of its own)
 
 Tests marked `gpu` skip without a GPU, `spark` without Java, `browser` without Chromium.
 """
@@ -114,12 +115,19 @@ def registered_dir(registered_model: Registered) -> Path:
 
 
 @pytest.fixture(scope="session")
-def engine(registered_dir: Path, engine_args: dict[str, Any]) -> Iterator[Engine]:
+def registered_weights(registered_dir: Path) -> Path:
+    from mlflow.models import Model
+
+    artifacts = Model.load(str(registered_dir)).flavors["python_function"]["artifacts"]
+    return registered_dir / str(artifacts["llm-model"]["path"])
+
+
+@pytest.fixture(scope="session")
+def engine(registered_weights: Path, engine_args: dict[str, Any]) -> Iterator[Engine]:
     from model.config import ModelConfig
     from model.engine import Engine
 
-    weights = registered_dir / "artifacts" / "llm-model"
-    running = Engine.acquire(str(weights), ModelConfig(engine_args=engine_args))
+    running = Engine.acquire(str(registered_weights), ModelConfig(engine_args=engine_args))
     yield running
     running.shutdown()
 

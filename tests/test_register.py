@@ -22,10 +22,9 @@ def model_file(folder: Path) -> dict[str, object]:
 
 
 def test_the_version_holds_weights_code_and_no_pickle(
-    registered_dir: Path, small_model_dir: Path
+    registered_dir: Path, registered_weights: Path, small_model_dir: Path
 ) -> None:
-    weights = registered_dir / "artifacts" / register.ARTIFACT
-    assert sorted(path.name for path in weights.iterdir()) == sorted(
+    assert sorted(path.name for path in registered_weights.iterdir()) == sorted(
         path.name for path in small_model_dir.iterdir()
     )
     assert (registered_dir / "code" / "model" / "pyfunc_model.py").is_file()
@@ -94,7 +93,7 @@ def test_weights_without_a_chat_template_need_one_chosen(
 def test_a_full_disk_is_said_before_copying(
     registry: str, small_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = namedtuple("usage", "total used free")  # noqa: PYI024
+    usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1 << 30, 1 << 30, 1 << 20))
     with pytest.raises(ConfigError, match=r"not enough disk space .* set TMPDIR"):
         register_model(small_model_dir, "formline-full")

@@ -16,8 +16,7 @@ PIN = re.compile(r"^[A-Za-z0-9_.\[\]-]+==[^=\s]+$")
 
 
 def requirements(name: str) -> dict[str, str]:
-    pairs = (line.split("==") for line in read_requirements(ROOT / name))
-    return {package: version for package, version in pairs}
+    return dict(line.split("==", 1) for line in read_requirements(ROOT / name))
 
 
 def tracked_files() -> list[Path]:
