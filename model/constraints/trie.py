@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+trie_walk: ModuleType | None
 try:
     from model.constraints import trie_walk
 except ImportError:  # numba does not know this Python or numpy yet: numpy alone does the same
-    trie_walk = None  # type: ignore[assignment]
+    trie_walk = None
 
 DEAD = -1
 _DENSE = 4  # a level is walked whole when at least one node in so many of its span is live
@@ -96,7 +99,7 @@ class Trie:
     def tokens_of(self, nodes: NDArray[np.integer]) -> Int32:
         """The ids of the tokens that end at any of `nodes`."""
         starts = self.first_token[nodes]
-        return self.token_ids[_ranges(starts, self.first_token[nodes + 1] - starts)]
+        return self.token_ids.take(_ranges(starts, self.first_token[nodes + 1] - starts))
 
     def walk(self, table: NDArray[np.integer], start: int, node: int = 0) -> tuple[Int32, Int32]:
         """The live nodes from `node` (included) on, and each one's automaton state.
@@ -107,13 +110,12 @@ class Trie:
         """
         if trie_walk is None:
             return self.walk_by_level(table, start, node)
-        return trie_walk.walk(  # type: ignore[no-any-return]
+        found: tuple[Int32, Int32] = trie_walk.walk(
             self.byte, self.depth, self.end, self.levels, table, start, node
         )
+        return found
 
-    def walk_mask(
-        self, table: NDArray[np.integer], start: int, mask: Int32, node: int = 0
-    ) -> None:
+    def walk_mask(self, table: NDArray[np.integer], start: int, mask: Int32, node: int = 0) -> None:
         """Adds the tokens that end at the walk's live nodes below `node` to a packed mask."""
         if trie_walk is None:
             nodes, _ = self.walk_by_level(table, start, node)
@@ -148,9 +150,7 @@ class Trie:
         places, states = _without_dead(np.concatenate(walked), np.concatenate(reached))
         return self.level_node.take(places), states
 
-    def _step(
-        self, flat: NDArray[np.integer], places: Int32, states: Int32
-    ) -> tuple[Int32, Int32]:
+    def _step(self, flat: NDArray[np.integer], places: Int32, states: Int32) -> tuple[Int32, Int32]:
         """The children of nodes of one level, given by level position, and their states."""
         first, last = int(places[0]), int(places[-1])
         if last - first < _DENSE * len(places):
@@ -268,13 +268,13 @@ def _without_dead(places: Int32, states: Int32, spare: int = 0) -> tuple[Int32, 
     """Drops the dead, unless they are less than one in `spare`."""
     live = states >= 0
     dead = len(states) - np.count_nonzero(live)
-    if dead == 0 or dead * spare > 0 and dead * spare < len(states):
+    if dead == 0 or 0 < dead * spare < len(states):
         return places, states
     kept = np.flatnonzero(live)
     return places.take(kept), states.take(kept)
 
 
-def _ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.integer]:
+def _ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[Any]:
     """start, start + 1, ... count numbers for each pair, one after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0

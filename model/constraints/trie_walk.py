@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
+import numba  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 

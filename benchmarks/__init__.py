@@ -1,0 +1,1 @@
+"""What is measured, and how: coverage, token masks, throughput. See docs/performance.md."""
