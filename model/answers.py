@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from model.chat_template import ChatTemplate
-from model.completion import Completion, EngineRequest
+from model.completion import Chunk, Completion, EngineRequest
+from model.constraints.check import check_constraint
 from model.engine import Engine
 from model.errors import FormlineError
-from model.output import OutputRow, is_truncated, to_error, to_output
+from model.output import OutputRow, is_truncated, raise_if_wanted, to_error, to_output
 from model.rows import RequestRow, Rows
 from model.sampling import Limits, build_sampling_params
 
@@ -40,16 +43,23 @@ class Answering:
         self._limits = Limits(engine.max_model_len, template.control_ids)
 
     def answer(
-        self, rows: Rows, *, deadline_s: float | None = None, max_waiting_rows: int | None = None
+        self,
+        rows: Rows,
+        *,
+        deadline_s: float | None = None,
+        max_waiting_rows: int | None = None,
+        log_content: bool = False,
     ) -> list[OutputRow]:
         """One OutputRow a row, in order. A row whose answer was cut is tried again, with twice
         the budget, as often as its `max_retries` says.
 
-        Raises EngineError when the engine takes no rows at all.
+        Raises RequestError when the call's own constraint cannot be enforced, or when a row fails
+        and the call asked for `fail_on_row_error`; EngineError when the engine takes no rows.
         """
+        check_call(rows)
         clock = _Clock(deadline_s)
         outputs: list[OutputRow] = [OutputRow()] * len(rows)
-        tries: Iterable[_Try] = (_Try(at, item) for at, item in enumerate(rows))
+        tries: Iterable[_Try] = _first_tries(rows)
         positions: Sequence[int] = range(len(rows))
         while positions:
             again = []
@@ -59,6 +69,7 @@ class Answering:
                 deadline_s=clock.left(),
                 total=len(positions),
                 max_waiting_rows=max_waiting_rows,
+                log_content=log_content,
             ):
                 done = sent.pop(place, None)
                 output = _judge(done, outcome)
@@ -67,7 +78,38 @@ class Answering:
                 if done is not None and self._is_worth_another(done, output):
                     again.append(replace(done, attempt=done.attempt + 1))
             tries, positions = again, [retry.position for retry in again]
+        raise_if_wanted(rows, outputs)
         return outputs
+
+    def stream(
+        self,
+        rows: Rows,
+        *,
+        deadline_s: float | None = None,
+        max_waiting_rows: int | None = None,
+        log_content: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Pieces of answers as they come, then each row's whole OutputRow.
+
+        A piece is {"row", "choice", "delta"}, with "reasoning" instead of "delta" while the model
+        thinks; a row ends with {"row", "output", "finish_reason", "error", ...}. Nothing is tried
+        again. Closing the iterator aborts what is not done.
+        """
+        check_call(rows)
+        sent: dict[int, _Try] = {}
+        events = self._engine.stream(
+            self._requests(_first_tries(rows), sent),
+            deadline_s=deadline_s,
+            total=len(rows),
+            max_waiting_rows=max_waiting_rows,
+            log_content=log_content,
+        )
+        with closing(events):
+            for position, event in events:
+                if isinstance(event, Chunk):
+                    yield from _pieces(position, event)
+                else:
+                    yield {"row": position, **asdict(_judge(sent.pop(position, None), event))}
 
     def _requests(
         self, tries: Iterable[_Try], sent: dict[int, _Try]
@@ -95,6 +137,22 @@ class Answering:
             return False
         used = (output.prompt_tokens or 0) + (this.max_tokens or 0)
         return this.attempt < this.item.fields.max_retries and used < self._limits.max_model_len
+
+
+def check_call(rows: Rows) -> None:
+    """Raises UnsupportedSchema when the call's own constraint cannot be enforced exactly."""
+    if rows.call.constraint is not None:
+        check_constraint(rows.call.constraint)
+
+
+def _first_tries(rows: Rows) -> Iterator[_Try]:
+    return (_Try(position, item) for position, item in enumerate(rows))
+
+
+def _pieces(position: int, chunk: Chunk) -> Iterator[dict[str, Any]]:
+    for name, text in (("reasoning", chunk.reasoning), ("delta", chunk.text)):
+        if text:
+            yield {"row": position, "choice": chunk.choice, name: text}
 
 
 def _judge(done: _Try | None, outcome: Completion | FormlineError) -> OutputRow:

@@ -117,7 +117,8 @@ class Traits:
         return cls(
             system=_renders(layout, "system user"),
             systems=_renders(layout, "system system user"),
-            late_system=_renders(layout, "user system user"),
+            late_system=_renders(layout, "user system user")
+            and _renders(layout, "user assistant system user"),
             tool=_renders(layout, "user assistant tool"),
             same_role_twice=_renders(layout, "user user"),
         )

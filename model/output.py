@@ -113,9 +113,10 @@ def _judge(row: RequestRow, choice: Choice) -> _Answer:
 
 
 def _mean_logprob(choice: Choice) -> float | None:
-    if choice.cumulative_logprob is None or not choice.token_ids:
+    if not choice.logprobs:
         return None
-    return choice.cumulative_logprob / len(choice.token_ids)
+    chosen = [r[token].logprob for token, r in zip(choice.token_ids, choice.logprobs, strict=False)]
+    return sum(chosen) / len(chosen)
 
 
 def _token_logprobs(choice: Choice) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
+from model.constraints.check import check_constraint
 from model.errors import RowError
 from model.rows import RequestRow
 
@@ -26,7 +27,8 @@ def build_sampling_params(
     """The row's SamplingParams; `max_tokens` replaces the row's own for a retry.
 
     The budget is cut to what the context leaves after the prompt: the answer then ends with
-    finish_reason "length". Raises RowError when the prompt leaves no room at all.
+    finish_reason "length". Raises RowError when the prompt leaves no room at all, and
+    UnsupportedSchema for a constraint that cannot be enforced exactly.
     """
     fields = row.fields
     room = limits.max_model_len - prompt_tokens
@@ -65,4 +67,5 @@ def _stop_token_ids(stops: Iterable[str], stop_tokens: Mapping[str, int]) -> lis
 def _structured_outputs(row: RequestRow) -> StructuredOutputsParams | None:
     if row.constraint is None:
         return None
+    check_constraint(row.constraint)
     return StructuredOutputsParams(json=row.constraint.to_text())
