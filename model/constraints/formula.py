@@ -132,6 +132,7 @@ class Formulas:
         self.document = document
         self._built: dict[tuple[Place, Type], Formula] = {}
         self._open: dict[tuple[Place, Type], None] = {}
+        self._types: dict[Place, frozenset[str]] = {}
 
     def of(self, place: Place, type_: Type) -> Formula:
         """What `place` asks of values of the type."""
@@ -141,6 +142,8 @@ class Formulas:
         found = self._built.get(key)
         if found is not None:
             return found
+        if self._excludes(place, type_):
+            return FALSE
         if key in self._open:
             raise place.refuse(
                 "$ref", "the schema refers to itself with no array or object in between"
@@ -155,13 +158,23 @@ class Formulas:
         self._built[key] = found
         return found
 
+    def _excludes(self, place: Place, type_: Type) -> bool:
+        """Whether the place's `type` rules the type out, whatever else it says."""
+        names = place.keywords.get("type")
+        if names is None or "$ref" in place.keywords:
+            return False
+        if place not in self._types:
+            _refuse_unknown(place)
+            self._types[place] = frozenset(_types(place))
+        known = self._types[place]
+        return type_.value not in known and not (type_ is Type.NUMBER and "integer" in known)
+
     def _parts(self, place: Place, type_: Type) -> Iterable[Formula]:
         keywords = place.keywords
         if "$ref" in keywords:
             yield self.of(self.document.resolve(place, keywords["$ref"]), type_)
             if place.draft <= Draft.D7:  # there, what stands beside a $ref is not read
                 return
-        _refuse_unknown(place)
         yield self._of_type(place, type_)
         if "enum" in keywords:
             yield self._of_values(place, "enum", keywords["enum"], type_)
@@ -172,12 +185,13 @@ class Formulas:
         yield from self._applicators(place, type_)
 
     def _of_type(self, place: Place, type_: Type) -> Formula:
-        names = _types(place)
-        if names is None or type_.value in names:
+        """What `type` asks beyond what `_excludes` knows: that a number be an integer."""
+        if place not in self._types:  # there is no `type`
+            _refuse_unknown(place)
             return TRUE
-        if type_ is Type.NUMBER and "integer" in names:
+        if type_ is Type.NUMBER and "number" not in self._types[place]:
             return Own(self.document.synthetic(place, {"$integer": place.draft}, "integer"))
-        return FALSE
+        return TRUE
 
     def _of_values(self, place: Place, keyword: str, values: Json, type_: Type) -> Formula:
         if not isinstance(values, list):
@@ -270,9 +284,7 @@ def type_of(value: Json) -> Type:
     return Type.ARRAY if isinstance(value, list) else Type.OBJECT
 
 
-def _types(place: Place) -> list[str] | None:
-    if "type" not in place.keywords:
-        return None
+def _types(place: Place) -> list[str]:
     value = place.keywords["type"]
     names = [value] if isinstance(value, str) else value
     known = {"integer", *(type_.value for type_ in Type)}

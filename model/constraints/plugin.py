@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from model.errors import ConfigError
 
@@ -18,7 +19,8 @@ BACKEND = "lm-format-enforcer"
 
 _METADATA = Path(__file__).parent / "plugin_metadata"
 _MODULE = "vllm.v1.structured_output.backend_lm_format_enforcer"
-_REPLACED = ("LMFormatEnforcerBackend", "validate_structured_output_request_lm_format_enforcer")
+_BACKEND_CLASS = "LMFormatEnforcerBackend"
+_VALIDATE = "validate_structured_output_request_lm_format_enforcer"
 
 
 def install() -> None:
@@ -31,14 +33,28 @@ def install() -> None:
 
 
 def register() -> None:
-    """The entry point: replaces the two names that vLLM looks up when a request comes."""
-    from model.constraints import backend
+    """The entry point: replaces the two names that vLLM looks up when a request comes.
 
+    The backend is imported when it is first used and not before: vLLM's CPU worker looks through
+    all loaded modules while it starts, and fails on one of numba's.
+    """
     module = importlib.import_module(_MODULE)
-    missing = [name for name in _REPLACED if not hasattr(module, name)]
+    missing = [name for name in (_BACKEND_CLASS, _VALIDATE) if not hasattr(module, name)]
     if missing:
         raise ConfigError(
             f"this vLLM has no {', '.join(missing)} in {_MODULE}: install the pinned version"
         )
-    setattr(module, _REPLACED[0], backend.FormlineBackend)
-    setattr(module, _REPLACED[1], backend.validate_request)
+    setattr(module, _BACKEND_CLASS, _make_backend)
+    setattr(module, _VALIDATE, _validate)
+
+
+def _make_backend(*args: Any, **kwargs: Any) -> Any:
+    from model.constraints.backend import FormlineBackend
+
+    return FormlineBackend(*args, **kwargs)
+
+
+def _validate(params: Any) -> None:
+    from model.constraints.backend import validate_request
+
+    validate_request(params)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from model.constraints.dfa import Dfa, TooComplex, intersect, length_between
+from model.constraints.tables import predecessors
 
 MAX_DEPTH = 64
 """Containers an answer may nest; validators that recurse stay well within Python's limit."""
@@ -88,14 +89,13 @@ class StringLang:
         """
         edges = self.dfa.edges
         horizon = (self.minimum + len(edges)) if self.maximum is None else self.maximum
+        sources = predecessors(edges)
         exact = [0] * len(edges)
         layer = frozenset(self.dfa.accepting)
         for length in range(horizon + 1):
             for state in layer:
                 exact[state] |= 1 << length
-            after = frozenset(
-                state for state, row in enumerate(edges) if any(e[2] in layer for e in row)
-            )
+            after = frozenset(source for state in layer for source in sources[state])
             if after == layer:
                 return exact, length, layer
             if length > _MAX_HORIZON:
@@ -105,7 +105,7 @@ class StringLang:
 
     @property
     def is_empty(self) -> bool:
-        return self.dfa.is_empty or not self.is_live(0, 0)
+        return self.dfa.is_empty or (self.is_counted and not self.is_live(0, 0))
 
     def count(self) -> int | None:
         """How many texts there are, None for very many. Exact for langs that `folded` returned."""
