@@ -100,6 +100,7 @@ class Program:
         self.code: list[Instruction] = [Match(), End()]
         self.match, self.end = 0, 1
         self._work = 0
+        self._sets: dict[tuple[Any, int, Mode], tuple[Charset, Any]] = {}
 
     def add(self, instruction: Instruction) -> int:
         self.code.append(instruction)
@@ -127,7 +128,10 @@ class Program:
             raise TooComplex(f"the pattern unrolls to more than {MAX_PROGRAM} items")
 
     def characters(self, item: tuple[Any, Any], then: int, mode: Mode) -> int:
-        return self.add(Char(_charset(item, mode), then))
+        key = (item[0], id(item[1]), mode)  # copies of a repeated item share their argument
+        if key not in self._sets:
+            self._sets[key] = (_charset(item, mode), item)
+        return self.add(Char(self._sets[key][0], then))
 
     def branch(self, argument: tuple[None, list[Any]], then: int, mode: Mode) -> int:
         return self.add(Split([self.sequence(items, then, mode) for items in argument[1]]))
