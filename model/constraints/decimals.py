@@ -190,46 +190,59 @@ def exponents(low: int, high: int) -> Dfa:
     )
 
 
-@lru_cache(maxsize=256)
-def scientific_texts(span: Span, fraction: int, least_exponent: int) -> Dfa:
-    """Texts such as 1.5e-07 of the numbers in `span`: one digit, not zero, before the point."""
+def scientific_texts(span: Span, fraction: int, *windows: tuple[int, int]) -> Dfa:
+    """Texts such as 1.5e-07 of the numbers in `span`, with exponents inside one of `windows`.
+
+    One digit, not zero, stands before the point and at most `fraction` digits after it.
+    """
     if span.is_empty:
         return dfa.EMPTY
-    parts = [_scientific(span.positive, fraction, least_exponent)]
-    negative = _scientific(span.negative, fraction, least_exponent)
-    return dfa.union(*parts, dfa.concat(dfa.literal("-"), negative))
+    signs = {"": span.positive, "-": span.negative}
+    pieces = [
+        (sign, fraction, *piece)
+        for sign, part in signs.items()
+        for first, last in windows
+        if part is not None
+        for piece in _pieces(part, first, last)
+    ]
+    return _scientific(tuple(pieces))
 
 
-def _scientific(span: Span | None, fraction: int, least: int) -> Dfa:
-    if span is None:
-        return dfa.EMPTY
-    low, first = _normal(span.low) if span.low else (Fraction(1), least)
-    high, last = _normal(span.high) if span.high is not None else (None, MAX_EXPONENT)
-    if high == 0 or last < least or first > MAX_EXPONENT:
-        return dfa.EMPTY
-    if first < least:
-        low, first = Fraction(1), least
-    if last > MAX_EXPONENT:
-        high, last = None, MAX_EXPONENT
-    if first == last:
-        return _powers(low, high, fraction, first, last)
-    inner_first = first + 1 if low > 1 else first
-    inner_last = last - 1 if high is not None else last
-    return dfa.union(
-        _powers(low, None, fraction, first, inner_first - 1),
-        _powers(Fraction(1), None, fraction, inner_first, inner_last),
-        _powers(Fraction(1), high, fraction, inner_last + 1, last),
-    )
+_Piece = tuple[Fraction, Fraction | None, int, int]
 
 
-@lru_cache(maxsize=256)
-def _powers(low: Fraction, high: Fraction | None, fraction: int, first: int, last: int) -> Dfa:
-    """Mantissas from `low` to `high` with exponents from `first` to `last`."""
-    if first > last:
-        return dfa.EMPTY
-    parts = _Magnitudes(Span(low, high), Form(digits=1, most=fraction))
-    mantissas = dfa.explore(_START, parts.moves, parts.accepts)
-    return dfa.concat(mantissas, exponents(first, last))
+def _pieces(span: Span, first: int, last: int) -> Iterator[_Piece]:
+    """Splits a span at powers of ten: (least mantissa, greatest, first exponent, last)."""
+    one = Fraction(1)
+    low, low_power = _normal(span.low) if span.low else (one, first)
+    high, high_power = _normal(span.high) if span.high is not None else (None, last)
+    if high == 0:
+        return
+    if low_power < first:
+        low, low_power = one, first
+    if high_power > last:
+        high, high_power = None, last
+    if low_power == high_power:
+        yield low, high, low_power, high_power
+        return
+    if low > one and low_power < high_power:
+        yield low, None, low_power, low_power
+        low_power += 1
+    if high is not None and low_power <= high_power:
+        yield one, high, high_power, high_power
+        high_power -= 1
+    if low_power <= high_power:
+        yield one, None, low_power, high_power
+
+
+@lru_cache(maxsize=64)
+def _scientific(pieces: tuple[tuple[str, int, *_Piece], ...]) -> Dfa:
+    parts = []
+    for sign, fraction, low, high, first, last in pieces:
+        mantissas = _Magnitudes(Span(low, high), Form(digits=1, most=fraction))
+        texts = dfa.explore(_START, mantissas.moves, mantissas.accepts)
+        parts.append(dfa.concat(dfa.literal(sign), texts, exponents(first, last)))
+    return dfa.union(*parts)
 
 
 def _normal(value: Fraction) -> tuple[Fraction, int]:

@@ -62,7 +62,7 @@ def _remainders(step: int, places: int) -> Dfa:
 
     A state is (places read, remainder); before the point -1 places are read.
     """
-    scale = 10**places
+    scales: list[int] = [10 ** (places - read) for read in range(places + 1)]
 
     def moves(state: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
         read, rest = state
@@ -79,7 +79,7 @@ def _remainders(step: int, places: int) -> Dfa:
 
     def accepts(state: tuple[int, int]) -> bool:
         read, rest = state
-        return rest * (scale // 10 ** max(read, 0)) % step == 0
+        return rest * scales[max(read, 0)] % step == 0
 
     return dfa.explore((-1, 0), moves, accepts)
 
@@ -103,13 +103,15 @@ def decimal_multiples(step: Fraction, span: Span) -> Dfa:
     places = next((n for n in range(MAX_PLACES + 1) if 10**n % step.denominator == 0), None)
     if places is None:
         raise TooComplex(f"multiples of a number with more than {MAX_PLACES} decimal places")
+    near = _least_magnitude(span)
+    if near >= 10 ** (EXACT_DIGITS - places):
+        raise TooComplex(f"multiples of {float(step)} with more than {EXACT_DIGITS} digits")
     in_span = texts_between(span, Form(digits=EXACT_DIGITS - places, most=places))
     parts = []
     if divides_exactly(step) and step * 10**places <= MAX_STEP:
         exact = dfa.intersect(in_span, _remainders(int(step * 10**places), places))
         parts.append(dfa.intersect(exact, _binary_texts(places)))
     if step.denominator & (step.denominator - 1):  # else every multiple has a binary fraction
-        near = _least_magnitude(span)
         parts.append(dfa.intersect(in_span, _judged(step, places, near // step)))
     return dfa.union(*parts)
 

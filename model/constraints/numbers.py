@@ -7,8 +7,8 @@ are left out, namely
 
 - more than MAX_DIGITS digits before and MAX_FRACTION after the point,
 - exponents of more than MAX_EXPONENT, so that no text reads as infinity,
-- exponents after anything but one digit that is not zero, if there are bounds; for integers also
-  exponents under 16; with multiples all exponents,
+- exponents that Python would not write, if there are bounds; for integers also those of small
+  numbers, and between two bounds all; with multiples all,
 - an integer with a point and more than 15 digits, or more than three zeros.
 
 What Python's and JavaScript's JSON writers write is inside, but for exponents beside multiples.
@@ -55,6 +55,8 @@ __all__ = [
 _MANTISSA_DIGITS = 17
 _WHOLE_FLOAT = 16
 """From this power of ten on every float is whole."""
+_SMALL, _LARGE = (-MAX_EXPONENT, -5), (_WHOLE_FLOAT, MAX_EXPONENT)
+"""Where Python writes floats with an exponent."""
 
 _cache = DfaCache(max_edges=300_000, refusals=(TooComplex,))
 
@@ -87,9 +89,9 @@ def _integers(bounds: _Bounds, multiple_of: Fraction | None, form: Form) -> Dfa:
     if multiple_of is not None and multiple_of != 1:
         return _integer_multiples(multiple_of, bounds.whole, form)
     texts = texts_between(bounds.whole, form)
-    if form == _WHOLE or bounds.is_within(10**_WHOLE_FLOAT):
+    if form == _WHOLE or bounds.are_two:
         return texts
-    return dfa.union(texts, scientific_texts(bounds.floats, _WHOLE_FLOAT, _WHOLE_FLOAT))
+    return dfa.union(texts, scientific_texts(bounds.floats, _WHOLE_FLOAT, _LARGE))
 
 
 def _integer_multiples(step: Fraction, span: Span, form: Form) -> Dfa:
@@ -117,7 +119,7 @@ def _numbers(bounds: _Bounds, multiple_of: Fraction | None) -> Dfa:
         return decimal_multiples(multiple_of, bounds.both)
     if bounds.floats == Span():
         return _all_numbers()
-    scientific = scientific_texts(bounds.floats, _MANTISSA_DIGITS, -MAX_EXPONENT)
+    scientific = scientific_texts(bounds.floats, _MANTISSA_DIGITS, _SMALL, _LARGE)
     if bounds.whole_parts_agree:
         return dfa.union(texts_between(bounds.floats, _ANY), scientific)
     return dfa.union(
@@ -134,7 +136,7 @@ def _all_numbers() -> Dfa:
     return dfa.union(
         texts_between(everything, _ANY),
         dfa.concat(long_mantissas, exponents(-reach, reach)),
-        scientific_texts(everything, _MANTISSA_DIGITS, -MAX_EXPONENT),
+        scientific_texts(everything, _MANTISSA_DIGITS, (-MAX_EXPONENT, MAX_EXPONENT)),
     )
 
 
@@ -166,10 +168,10 @@ class _Bounds:
             None if high is None else math.floor(high)
         ) == self.whole.high
 
-    def is_within(self, limit: int) -> bool:
-        """Whether all numbers inside are smaller than `limit`."""
-        low, high = self.whole.low, self.whole.high
-        return low is not None and high is not None and -limit < low and high < limit
+    @property
+    def are_two(self) -> bool:
+        """Whether there is a bound on both sides."""
+        return self.whole.low is not None and self.whole.high is not None
 
 
 def _negated(bound: Fraction | None) -> Fraction | None:
