@@ -74,9 +74,9 @@ class FormlineModel(PythonModel):
 
     def _limits(self) -> dict[str, Any]:
         """A call over HTTP has a caller that stops waiting; a batch in a notebook has not."""
-        if SERVED_MARK in os.environ:
-            return {
-                "deadline_s": self.config.served_deadline_s,
-                "max_waiting_rows": self.config.max_waiting_rows,
-            }
-        return {"deadline_s": self.config.deadline_s, "max_waiting_rows": None}
+        served = SERVED_MARK in os.environ
+        return {
+            "deadline_s": self.config.served_deadline_s if served else self.config.deadline_s,
+            "max_waiting_rows": self.config.max_waiting_rows if served else None,
+            "log_content": self.config.log_prompts,
+        }

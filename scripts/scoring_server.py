@@ -15,6 +15,7 @@ from pathlib import Path
 
 import requests
 
+SERVE = ("-m", "mlflow", "models", "serve", "--env-manager", "local", "--host", "127.0.0.1")
 START_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 30
 POLL_S = 0.5
@@ -30,9 +31,8 @@ def serve(model_uri: str, environment: Mapping[str, str] | None = None) -> Itera
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with tempfile.NamedTemporaryFile(prefix="formline-serve-", suffix=".log") as log:
-        command = "-m mlflow models serve --env-manager local --host 127.0.0.1".split()
         process = subprocess.Popen(
-            [sys.executable, *command, "--port", str(port), "--model-uri", model_uri],
+            [sys.executable, *SERVE, "--port", str(port), "--model-uri", model_uri],
             env={**os.environ, "PATH": search_path(), **(environment or {})},
             stdout=log,
             stderr=subprocess.STDOUT,

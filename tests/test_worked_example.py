@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import pytest
 import requests
-from pydantic import BaseModel
 
-from scripts.demo import DOCUMENTS, PARAMS
+from scripts.worked_example import DOCUMENTS, PARAMS, Grade
 
 pytestmark = pytest.mark.engine
-
-
-class Grade(BaseModel):
-    grade: Literal["yes", "no"]
 
 
 def grades(outputs: list[str]) -> list[str]:
