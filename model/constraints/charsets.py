@@ -28,8 +28,11 @@ _ECMA_SPACE: Charset = (
     (0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
     (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
 )  # fmt: skip
+_PYTHON_SPACE: Charset = (
+    (0x09, 0x0D), (0x1C, 0x20), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A),
+    (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000),
+)  # fmt: skip
 _ASCII = {"d": ASCII_DIGITS, "s": ASCII_SPACE, "w": ASCII_WORD}
-_ECMA = {"d": ASCII_DIGITS, "s": _ECMA_SPACE, "w": ASCII_WORD}
 
 
 def union(intervals: Iterable[tuple[int, int]]) -> Charset:
@@ -71,6 +74,9 @@ def complement(charset: Charset) -> Charset:
     return intersect(tuple(gaps), ALL)
 
 
+_COMMON_SPACE = intersect(_PYTHON_SPACE, _ECMA_SPACE)
+
+
 @lru_cache(maxsize=16)
 def class_of(letter: str, *, negated: bool, wide: bool, ascii_only: bool) -> Charset:
     """The set of `\\d`, `\\s` or `\\w` (`letter`), or with `negated` of `\\D`, `\\S` or `\\W`."""
@@ -78,8 +84,9 @@ def class_of(letter: str, *, negated: bool, wide: bool, ascii_only: bool) -> Cha
         return complement(class_of(letter, negated=False, wide=not wide, ascii_only=ascii_only))
     if ascii_only:
         return _ASCII[letter]
-    python, ecma = _matching("\\" + letter, 0), _ECMA[letter]
-    return union(python + ecma) if wide else intersect(python, ecma)
+    if letter == "s":
+        return union(_PYTHON_SPACE + _ECMA_SPACE) if wide else _COMMON_SPACE
+    return _matching("\\" + letter, 0) if wide else _ASCII[letter]  # ECMA's are ASCII's
 
 
 @lru_cache(maxsize=256)

@@ -41,6 +41,13 @@ def compile_pattern(pattern: str, *, wide: bool = False, anchored: bool = False)
 
 
 def _compile(pattern: str, wide: bool, anchored: bool) -> Dfa:
+    try:
+        return _language(pattern, wide, anchored)
+    except RecursionError:  # called from deep within, or nested where _nesting does not see it
+        raise UnsupportedPattern("pattern with groups nested too deep") from None
+
+
+def _language(pattern: str, wide: bool, anchored: bool) -> Dfa:
     tree = _parse(pattern)
     program = Program()
     mode = Mode(tree.state.flags, wide)
@@ -52,9 +59,8 @@ def _compile(pattern: str, wide: bool, anchored: bool) -> Dfa:
 
 
 _parser_lock = threading.Lock()
-_SET_WARNINGS = re.compile(
-    r"\[\[|\[\^\[|--|&&|~~|\|\|"
-)  # Python warns of sets it may read otherwise
+# Python warns of sets that a later version may read otherwise.
+_SET_WARNINGS = re.compile(r"\[\[|\[\^\[|--|&&|~~|\|\|")
 
 
 def _parse(pattern: str) -> Any:
@@ -70,10 +76,19 @@ def _parse(pattern: str) -> Any:
             warnings.simplefilter("ignore", FutureWarning)
             return sre_parser.parse(pattern)
     except re.error as error:
-        raise UnsupportedPattern(f"not a regular expression: {error.msg}", error.pos) from None
+        hint = next((hint for part, hint in _HINTS.items() if part in error.msg), "")
+        raise UnsupportedPattern(
+            f"not a regular expression: {error.msg}{hint}", error.pos
+        ) from None
     except OverflowError as error:
         raise UnsupportedPattern(f"not a regular expression: {error}") from None
 
+
+_HINTS = {
+    r"bad escape \p": ", property escapes are ECMA's alone: list the characters as ranges",
+    "bad escape \\P": ", property escapes are ECMA's alone: list the characters as ranges",
+    "unknown extension ?<": ", a named group is written (?P<name>...) or left without a name",
+}
 
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?|[()]", re.DOTALL)
 
