@@ -74,7 +74,8 @@ def register_model(
     """
     folder = Path(weights).expanduser().resolve()
     size = check_weights(folder)
-    config = checked_config(folder, template, engine_args or {}, settings or {})
+    settings = {**(settings or {}), "string_columns": string_columns}
+    config = checked_config(folder, template, engine_args or {}, settings)
     with chosen_registry(registry_uri):
         ensure_registered_model(name)
         with scratch_folder(size) as scratch:

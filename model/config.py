@@ -127,6 +127,9 @@ class ModelConfig(Frozen):
     rebuild_attempts: Annotated[int, Field(ge=0)] = Field(
         default=3, description="rebuilds of a dead engine before it is reported unhealthy for good"
     )
+    string_columns: bool = Field(
+        default=False, description="the signature's columns are strings, where null reads None"
+    )
     log_prompts: bool = Field(
         default=False, description="write prompts and answers to the log; off keeps them private"
     )

@@ -23,7 +23,10 @@ CONSTRAINT_FIELDS = ("json_schema", "response_format", "regex", "choice", "gramm
 def _number(value: Any) -> Any:
     """JSON text of a number or a boolean as its value: CSV and text columns send nothing else."""
     if isinstance(value, str):
-        return whole(read_json(value, "the text given"))
+        try:
+            value = read_json(value, "the text")
+        except RowError:
+            return value  # refused as text, in the words for its field
     return whole(value)
 
 

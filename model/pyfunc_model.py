@@ -13,7 +13,7 @@ from model.call_errors import as_call_errors
 from model.chat_template import ChatTemplate
 from model.config import ModelConfig
 from model.output import to_frame
-from model.rows import parse_rows
+from model.rows import Rows, parse_rows
 
 if TYPE_CHECKING:
     from model.answers import Answering
@@ -56,7 +56,7 @@ class FormlineModel(PythonModel):
         REQUEST_LIMIT_EXCEEDED or TEMPORARILY_UNAVAILABLE when the engine cannot take it.
         """
         with as_call_errors():
-            rows = parse_rows(model_input, params)
+            rows = self._rows(model_input, params)
             outputs = self.answering.answer(rows, **self._limits())
             return to_frame(outputs)
 
@@ -65,12 +65,15 @@ class FormlineModel(PythonModel):
     ) -> Iterator[dict[str, Any]]:
         """Yields dicts as tokens come; each names its row. Closing the iterator aborts the rows."""
         with as_call_errors():
-            rows = parse_rows(model_input, params)
+            rows = self._rows(model_input, params)
             yield from self.answering.stream(rows, **self._limits())
 
     def health(self) -> Health:
         """Whether the engine answers now, and whether waiting for it can help."""
         return self.engine.health()
+
+    def _rows(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> Rows:
+        return parse_rows(model_input, params, text_columns=self.config.string_columns)
 
     def _limits(self) -> dict[str, Any]:
         """A call over HTTP has a caller that stops waiting; a batch in a notebook has not."""
