@@ -43,6 +43,7 @@ def serve(
 ) -> None:
     """Serve registered versions over the Databricks serving REST API on this machine."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a call is the access log's job
     limits = Limits(idle_s=scale_to_zero_after, execution_s=execution_limit)
     settings = Settings(
         state_dir=state_dir.resolve(),

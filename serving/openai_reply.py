@@ -22,7 +22,7 @@ STATUS_BY_CODE = {
 def chat_reply(model: str, answer: Row, tools: Tools) -> dict[str, Any]:
     """The body for one row. Raises ApiError for a row that has no answer."""
     raise_row_error(answer)
-    choices = [_message(i, choice, tools) for i, choice in enumerate(_choices(answer))]
+    choices = [_message(i, choice, tools) for i, choice in enumerate(choices_of(answer))]
     return {**head("chat.completion", model), "choices": choices, "usage": usage([answer])}
 
 
@@ -30,7 +30,7 @@ def text_reply(model: str, answers: list[Row]) -> dict[str, Any]:
     """The body for one row a prompt, all their choices numbered through."""
     for answer in answers:
         raise_row_error(answer)
-    choices = [choice for answer in answers for choice in _choices(answer)]
+    choices = [choice for answer in answers for choice in choices_of(answer)]
     texts = [_text(index, choice) for index, choice in enumerate(choices)]
     return {**head("text_completion", model), "choices": texts, "usage": usage(answers)}
 
@@ -64,21 +64,26 @@ def row_error(error: str) -> ApiError:
     return ApiError(STATUS_BY_CODE.get(code, 400), message or error, code=code)
 
 
-def _choices(answer: Row) -> list[Row]:
+def choices_of(answer: Row) -> list[Row]:
     """A row's `n` answers; the row itself where there is one."""
     many = answer.get("choices")
     return cast(list[Row], json.loads(many)) if many else [answer]
+
+
+def finish_of(choice: Row) -> str:
+    """Why an answer ended, in OpenAI's words."""
+    return str(choice.get("finish_reason") or "stop")
 
 
 def _message(index: int, choice: Row, tools: Tools) -> dict[str, Any]:
     message = {"role": "assistant", "refusal": None, **tools.read(choice.get("output") or "")}
     if choice.get("reasoning"):
         message["reasoning_content"] = choice["reasoning"]
-    finish = "tool_calls" if message.get("tool_calls") else choice.get("finish_reason") or "stop"
+    finish = "tool_calls" if message.get("tool_calls") else finish_of(choice)
     return {"index": index, "message": message, "finish_reason": finish, "logprobs": None}
 
 
 def _text(index: int, choice: Row) -> dict[str, Any]:
-    finish = choice.get("finish_reason") or "stop"
+    finish = finish_of(choice)
     text = choice.get("output") or ""
     return {"index": index, "text": text, "finish_reason": finish, "logprobs": None}

@@ -1,7 +1,7 @@
-"""OpenAI's streamed completions over the pieces that the model's `predict_stream` yields.
+"""OpenAI's streamed completions over what the model's `predict_stream` yields.
 
-A piece is a dict: `output` (the next text), and where the model has them `row`, `choice`,
-`reasoning`, `finish_reason`, `error`, `prompt_tokens` and `completion_tokens`.
+While a row is written that is pieces, {"choice", "delta"} or {"choice", "reasoning"}; at its end
+the whole output row, as `predict` would answer it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 from mlflow.pyfunc import PyFuncModel
 
 from serving.errors import ApiError
-from serving.openai_reply import head, row_error, usage
+from serving.openai_reply import choices_of, finish_of, head, raise_row_error, usage
 from serving.openai_request import ChatRequest, CompletionRequest
 from serving.openai_tools import Tools
 
@@ -23,20 +23,17 @@ Piece = Mapping[str, Any]
 def chat_chunks(
     model: PyFuncModel, row: dict[str, Any], request: ChatRequest, tools: Tools
 ) -> Iterator[dict[str, Any]]:
-    """The chunks of a chat. The text of a forced tool call is held back until it is whole."""
+    """The chunks of a chat. A forced tool call comes whole, in its choice's last chunk."""
     first = head("chat.completion.chunk", request.model)
-    opened: set[int] = set()
-    held: dict[int, str] = {}
-    last: Piece = {}
-    for last in pieces(model, row):
-        index = int(last.get("choice") or 0)
-        held[index] = held.get(index, "") + (last.get("output") or "")
-        delta = {} if index in opened else {"role": "assistant"}
-        opened.add(index)
-        delta |= _delta(last, held[index], tools)
-        yield {**first, "choices": [_choice(index, last, delta, tools)]}
-    if request.wants_usage:
-        yield {**first, "choices": [], "usage": usage([last])}
+    for number, piece in enumerate(pieces(model, row)):
+        for index in range(request.n or 1) if number == 0 else ():
+            yield {**first, "choices": [_choice(index, {"role": "assistant", "content": ""})]}
+        if "output" in piece:
+            yield from ({**first, "choices": [c]} for c in _last_choices(piece, tools))
+            if request.wants_usage:
+                yield {**first, "choices": [], "usage": usage([piece])}
+        elif delta := _delta(piece, tools):
+            yield {**first, "choices": [_choice(int(piece["choice"]), delta)]}
 
 
 def text_chunks(
@@ -46,44 +43,47 @@ def text_chunks(
     if len(rows) != 1:
         raise ApiError(400, f"stream: a streamed call takes one prompt, got {len(rows)}.")
     first = head("text_completion", request.model)
-    last: Piece = {}
-    for last in pieces(model, rows[0]):
-        choice = {
-            "index": int(last.get("choice") or 0),
-            "text": last.get("output") or "",
-            "finish_reason": last.get("finish_reason"),
-            "logprobs": None,
-        }
-        yield {**first, "choices": [choice]}
-    if request.wants_usage:
-        yield {**first, "choices": [], "usage": usage([last])}
+    for piece in pieces(model, rows[0]):
+        if "output" in piece:
+            for index, choice in enumerate(choices_of(piece)):
+                yield {**first, "choices": [_text(index, "", finish_of(choice))]}
+            if request.wants_usage:
+                yield {**first, "choices": [], "usage": usage([piece])}
+        elif piece.get("delta"):
+            yield {**first, "choices": [_text(int(piece["choice"]), piece["delta"], None)]}
 
 
 def pieces(model: PyFuncModel, row: dict[str, Any]) -> Iterator[Piece]:
-    """The model's pieces for one row. Raises ApiError for a row that gets no answer."""
+    """What the model yields for one row. Raises ApiError for a row that gets no answer."""
     stream = model.predict_stream(pd.DataFrame([row], dtype=object))
     try:
         for piece in stream:
-            if piece.get("error") and piece.get("output") is None:
-                raise row_error(str(piece["error"]))
+            raise_row_error(piece)
             yield piece
     finally:
         stream.close()
 
 
-def _delta(piece: Piece, so_far: str, tools: Tools) -> dict[str, Any]:
-    delta: dict[str, Any] = {}
+def _delta(piece: Piece, tools: Tools) -> dict[str, Any]:
     if piece.get("reasoning"):
-        delta["reasoning_content"] = piece["reasoning"]
-    if not tools.functions:
-        return {**delta, "content": piece.get("output") or ""}
-    if piece.get("finish_reason"):
-        delta |= tools.read(so_far)
-    return delta
+        return {"reasoning_content": piece["reasoning"]}
+    text = piece.get("delta")
+    return {"content": text} if text and not tools.functions else {}
 
 
-def _choice(index: int, piece: Piece, delta: dict[str, Any], tools: Tools) -> dict[str, Any]:
-    for number, call in enumerate(delta.get("tool_calls", ())):
-        call["index"] = number
-    finish = "tool_calls" if delta.get("tool_calls") else piece.get("finish_reason")
+def _last_choices(row: Piece, tools: Tools) -> Iterator[dict[str, Any]]:
+    """The last chunk of each choice: why it ended, and its tool call if there is one."""
+    for index, choice in enumerate(choices_of(row)):
+        delta = tools.read(choice.get("output") or "") if tools.functions else {}
+        for number, call in enumerate(delta.get("tool_calls", ())):
+            call["index"] = number
+        finish = "tool_calls" if delta.get("tool_calls") else finish_of(choice)
+        yield _choice(index, delta, finish)
+
+
+def _choice(index: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}
+
+
+def _text(index: int, text: str, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "finish_reason": finish, "logprobs": None}

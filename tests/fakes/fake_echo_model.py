@@ -1,8 +1,9 @@
 """A FAKE of the registered model: the same columns, no engine, and faults on demand.
 
 It stands in where a test needs many versions or a fault that a real engine cannot be made to
-have. A prompt "sleep 0.5" waits, "crash" ends the process, "raise" fails the call, "stop N"
-streams N pieces; anything else comes back as it is.
+have. A prompt "sleep 0.5" waits, "crash" ends the process, "raise" fails the call, "reject" is a
+row error, "env NAME" shows a variable; anything else comes back as it is. In a stream the word
+"fault" raises and "slow" takes its time.
 """
 
 from __future__ import annotations
@@ -28,14 +29,18 @@ class FakeEchoModel(mlflow.pyfunc.PythonModel):
         return pd.DataFrame(rows, dtype=object)
 
     def predict_stream(self, context: Any, model_input: Any, params: Any = None) -> Iterator[Any]:
-        for word in str(model_input["prompt"]).split():
-            if word == "raise":
+        row = self.answer(dict(model_input))
+        for word in (row["output"] or "").split():
+            if word == "fault":
                 raise ValueError("the fake was told to raise")
-            time.sleep(0.01)
-            yield {"output": word, "label": self.label}
+            if word == "slow":
+                time.sleep(0.2)
+            yield {"row": 0, "choice": 0, "delta": f"{word} "}
+        yield {"row": 0, **row}
 
     def answer(self, record: dict[str, Any]) -> dict[str, Any]:
-        prompt = str(record.get("prompt"))
+        messages = record.get("messages")
+        prompt = str(messages[-1]["content"] if messages else record.get("prompt"))
         command, _, argument = prompt.partition(" ")
         if command == "sleep":
             time.sleep(float(argument))
@@ -45,10 +50,11 @@ class FakeEchoModel(mlflow.pyfunc.PythonModel):
             raise ValueError("the fake was told to raise")
         if command == "env":
             prompt = os.environ.get(argument, "")
+        rejected = command == "reject"
         return {
-            "output": prompt,
-            "finish_reason": "stop",
-            "error": None,
+            "output": None if rejected else prompt,
+            "finish_reason": "error" if rejected else "stop",
+            "error": "INVALID_ROW: the fake was told to reject it" if rejected else None,
             "label": self.label,
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": len(prompt.split()),
