@@ -12,6 +12,7 @@ from mlflow.pyfunc import PythonModel
 from model.call_errors import as_call_errors
 from model.chat_template import ChatTemplate
 from model.config import ModelConfig
+from model.metrics import metrics_text
 from model.output import to_frame
 from model.rows import Rows, parse_rows
 
@@ -74,6 +75,10 @@ class FormlineModel(PythonModel):
 
     def _rows(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> Rows:
         return parse_rows(model_input, params, text_columns=self.config.string_columns)
+
+    def metrics_text(self) -> bytes:
+        """All metrics of this process in Prometheus' text format, for whoever serves the model."""
+        return metrics_text()
 
     def _limits(self) -> dict[str, Any]:
         """A call over HTTP has a caller that stops waiting; a batch in a notebook has not."""
