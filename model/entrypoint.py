@@ -2,6 +2,11 @@
 
 from mlflow.models import set_model
 
-from model.pyfunc_model import FormlineModel
+from model.executor.identity import current_task
 
-set_model(FormlineModel())
+if current_task() is None:
+    from model.pyfunc_model import FormlineModel as Model
+else:  # one of several workers of a Spark executor, which share one engine
+    from model.executor.proxy import ExecutorModel as Model
+
+set_model(Model())

@@ -10,20 +10,6 @@
     -> report.py                      the MLflow run: metrics, plots, sample, evaluation
 
 job.py holds what is asked for, pipeline.py the flow above, spark.py the same on a cluster.
+score.py at the top exports what notebooks use. This file imports nothing: Spark's workers load
+only what they need.
 """
-
-from scoring.errors import Interrupted, ResumeRefused, ScoringError, TargetError, UsageError
-from scoring.job import Job
-from scoring.run import Result, score, score_frame
-
-__all__ = [
-    "Interrupted",
-    "Job",
-    "Result",
-    "ResumeRefused",
-    "ScoringError",
-    "TargetError",
-    "UsageError",
-    "score",
-    "score_frame",
-]

@@ -32,6 +32,8 @@ TOO_LARGE, TOO_SLOW = 413, 504
 REFUSED = frozenset({400, 422})
 RETRY_REFUSED_S = 900.0  # an endpoint scaled to zero answers 503 for minutes
 RETRY_UNREACHABLE_S = 60.0
+BACKOFF = tenacity.wait_exponential(multiplier=0.25, max=20.0)
+JITTER = tenacity.wait_random(0, 0.5)
 READ_TIMEOUT_S = 310.0
 MOST_CONCURRENT = 32
 
@@ -208,7 +210,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, Refusal) and error.retry_after_s is not None:
         return error.retry_after_s
-    return float(tenacity.wait_exponential_jitter(initial=0.25, max=20.0)(state))
+    return float((BACKOFF + JITTER)(state))
 
 
 def _predictions(reply: httpx.Response, rows: int) -> list[Mapping[str, Any]]:

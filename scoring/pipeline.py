@@ -126,7 +126,8 @@ def _record(
 ) -> ChunkRecord:
     """Tokens are those of the rows that were asked; a copy costs none."""
     errors = answers.column("error").to_pylist()
-    asked = answers.take([row for row in range(answers.num_rows) if row not in owners])
+    rows = [row for row in range(answers.num_rows) if row not in owners]
+    asked = answers.take(pa.array(rows, pa.int64()))
     return ChunkRecord(
         rows=answers.num_rows,
         answered=errors.count(None),

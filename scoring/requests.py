@@ -51,7 +51,9 @@ class RequestBuilder:
 
     def build(self, table: pa.Table) -> Requests:
         cells = {name: table.column(source).to_pylist() for name, source in self.columns.items()}
-        rows = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
+        rows = [
+            dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)
+        ]
         if self._template is None:
             return Requests(rows, {})
         rows = rows or [{} for _ in range(table.num_rows)]

@@ -97,13 +97,9 @@ def score_frame(
         output = FrameOutput(Path(scratch) / "work")
         _run(FrameSource(frame), output, job, target, options)
         added = [name for name in output.table.column_names if name not in frame.columns]
-        answers = output.table.select(added).to_pandas(types_mapper=_NULLABLE.get)
-    columns = {name: pd.Series(answers[name], dtype=object) for name in added}
-    missing = {name: column.where(column.notna(), None) for name, column in columns.items()}
-    return frame.assign(**{name: column.to_numpy() for name, column in missing.items()})
-
-
-_NULLABLE = {pa.int64(): pd.Int64Dtype()}
+        table = output.table.select(added)
+    answers = {name: pd.Series(table[name].to_pylist(), frame.index, object) for name in added}
+    return frame.assign(**answers)
 
 
 def _source(source: str | pd.DataFrame, format_name: str | None) -> Source:

@@ -1,0 +1,174 @@
+"""score.py's pipeline at scale, with a fake engine: memory, overhead a row, kills.
+
+    python -m benchmarks.scale [--rows 1000000] [--kills 20]
+
+Memory: the peak of a process that scores many rows against that of one that scores 10,000.
+Overhead: wall time a row when answers cost nothing. Kills: kill -9 at random moments and resume,
+until the job is done; the output must equal an undisturbed run's, every row once. The last line is
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.fake_target import FakeTarget
+from scoring.job import Job
+from scoring.run import Options, score
+
+FEW = 10_000
+KILL_ROWS = 20_000
+KILL_CHUNK = 200
+KILL_SECONDS_A_CHUNK = 0.05
+BLOCK = 10_000
+
+
+def make_input(path: Path, rows: int) -> None:
+    """Prompts of about 60 characters; every tenth equals an earlier one, some fail."""
+    schema = pa.schema([("id", pa.int64()), ("prompt", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, BLOCK):
+            ids = range(start, min(start + BLOCK, rows))
+            columns = {"id": list(ids), "prompt": [_prompt(i) for i in ids]}
+            writer.write_table(pa.table(columns, schema))
+
+
+def _prompt(i: int) -> str:
+    if i % 1_009 == 7:
+        return f"fail {i}"
+    return f"Which of the topics fits document number {i // 2 if i % 10 == 9 else i}?"
+
+
+def work(source: str, output: str, seconds: float, chunk_rows: int) -> None:
+    """One process's job; prints its peak memory and time."""
+    started = time.monotonic()
+    job = Job(model="models:/fake/1", params={"temperature": 0}, chunk_rows=chunk_rows)
+    target = FakeTarget(seconds=seconds)
+    result = score(source, output, job=job, target=target, options=Options(track=False, quiet=True))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures = {"seconds": time.monotonic() - started, "peak_mib": peak}
+    print(json.dumps({**figures, "rows": result.totals.rows, "copied": result.totals.copied}))
+
+
+def start(source: Path, output: Path, seconds: float, chunk_rows: int) -> subprocess.Popen[str]:
+    call = [sys.executable, "-m", "benchmarks.scale", "--work", str(source), str(output)]
+    details = ["--seconds", str(seconds), "--chunk-rows", str(chunk_rows)]
+    return subprocess.Popen([*call, *details], stdout=subprocess.PIPE, text=True)
+
+
+def figures_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    text, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"a job ended with {process.returncode}")
+    return dict(json.loads(text.splitlines()[-1]))
+
+
+def at_scale(folder: Path, rows: int, chunk_rows: int) -> dict[str, float]:
+    """Peak memory and time for few rows and for many."""
+    found = {}
+    for name, count in (("few", FEW), ("many", rows)):
+        source = folder / f"{name}.parquet"
+        make_input(source, count)
+        found[name] = figures_of(start(source, folder / f"{name}-out.parquet", 0, chunk_rows))
+        print(f"{count:,} rows: {found[name]['seconds']:.1f} s, {found[name]['peak_mib']:.0f} MiB")
+    check_rows(folder / "many-out.parquet", rows)
+    few, many = found["few"], found["many"]
+    extra = many["seconds"] - few["seconds"]
+    return {
+        "rows": rows,
+        "peak_mib": round(many["peak_mib"], 1),
+        "peak_ratio": round(many["peak_mib"] / few["peak_mib"], 3),
+        "overhead_us_per_row": round(1e6 * extra / max(rows - FEW, 1), 1),
+        "copied": many["copied"],
+    }
+
+
+def check_rows(path: Path, rows: int) -> None:
+    """Every id once and in order, in bounded memory."""
+    expected = 0
+    for batch in pq.ParquetFile(path).iter_batches(columns=["id"]):
+        ids = batch.column("id").to_pylist()
+        if ids != list(range(expected, expected + len(ids))):
+            raise SystemExit(f"{path.name}: rows lost, doubled or out of order near {expected}")
+        expected += len(ids)
+    if expected != rows:
+        raise SystemExit(f"{path.name}: {expected} rows, not {rows}")
+
+
+def killed(folder: Path, kills: int) -> dict[str, float]:
+    """Random kill -9 and resume. Jobs follow each other until `kills` have hit."""
+    source = folder / "kills.parquet"
+    make_input(source, KILL_ROWS)
+    calm = folder / "calm.parquet"
+    figures_of(start(source, calm, 0, KILL_CHUNK))
+    reference = pq.read_table(calm)
+    hits, jobs = 0, 0
+    for moment in moments():
+        if hits >= kills:
+            break
+        hits += run_with_kills(source, folder / f"killed-{jobs}.parquet", moment, kills - hits)
+        same = pq.read_table(folder / f"killed-{jobs}.parquet").equals(reference)
+        jobs += 1
+        if not same:
+            raise SystemExit("a resumed job's output differs from an undisturbed run's")
+        print(f"{hits} kills, {jobs} jobs: outputs equal")
+    return {"kills": hits, "jobs_killed": jobs, "rows_lost_or_doubled": 0}
+
+
+def moments() -> Iterator[random.Random]:
+    seed = 0
+    while True:
+        yield random.Random(seed)
+        seed += 1
+
+
+def run_with_kills(source: Path, output: Path, moment: random.Random, most: int) -> int:
+    """One job, killed at random moments up to `most` times and then left to end."""
+    hits = 0
+    while not output.exists():
+        process = start(source, output, KILL_SECONDS_A_CHUNK, KILL_CHUNK)
+        if hits < most:
+            try:
+                process.wait(moment.uniform(1.0, 5.0))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                hits += 1
+        process.communicate()
+    if (output.parent / f".{output.name}.formline").exists():
+        figures_of(start(source, output, 0, KILL_CHUNK))  # killed between rename and clean-up
+    return hits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--work", nargs=2, metavar=("INPUT", "OUTPUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--chunk-rows", type=int, default=256)
+    given = parser.parse_args()
+    if given.work:
+        work(*given.work, given.seconds, given.chunk_rows)
+        return
+    with tempfile.TemporaryDirectory(prefix="formline-scale-") as scratch:
+        folder = Path(scratch)
+        figures = {**at_scale(folder, given.rows, given.chunk_rows), **killed(folder, given.kills)}
+    print(json.dumps({"benchmark": "scale", **figures}))
+
+
+if __name__ == "__main__":
+    main()
