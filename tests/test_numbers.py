@@ -129,8 +129,8 @@ def test_what_python_writes_is_accepted_when_valid(
     edges = [fraction(bound) for key, bound in schema.items() if key != "type"]
     if any(0 < abs(fraction(value) - edge) <= abs(edge) * Fraction(1, 2**52) for edge in edges):
         return  # within rounding of a bound, the readings of the bound may differ
-    if "e" in text and schema["type"] == "integer" and abs(value) < 1e16:
-        return
+    if isinstance(value, float) and schema["type"] == "integer" and abs(value) >= 1e15:
+        return  # 15 digits before a point; an exponent only without bounds on both sides
     assert language_of(schema).matches(text), text
 
 
@@ -154,7 +154,7 @@ CASES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"type": "number", "minimum": 2.5, "maximum": 2.5}, ["2.5", "2.50"], ["2.4", "2.51"]),
     ({"type": "integer", "multipleOf": 7}, ["0", "7", "-14", "21.0"], ["1", "13", "7.5"]),
     ({"type": "number", "multipleOf": 2}, ["4", "-4.0"], ["3", "4.5"]),
-    ({"type": "number", "multipleOf": 0.01}, ["0.05", "10.99", "4", "1234567.25", "-1.5"],
+    ({"type": "number", "multipleOf": 0.01}, ["0.05", "10.99", "1230.55", "4", "1234567.25"],
      ["0.001", "19.99", "0.29"]),  # 19.99 / 0.01 is 1998.9999999999998
     ({"type": "number", "multipleOf": 0.1}, ["0.5", "0.1", "12"], ["0.3", "0.05"]),
     ({"type": "number", "multipleOf": 2.5}, ["2.5", "-5", "7.5", "100000.0"], ["1", "2.4"]),
@@ -190,7 +190,7 @@ def test_decimal_multiples_are_judged_one_by_one(step: float) -> None:
     language = numbers.number_texts(multiple_of=fraction(step))
     places = -int(Decimal(str(step)).as_tuple().exponent)
     right = 0
-    for n in range(3000):
+    for n in [*range(1500), *range(97_000, 98_500)]:
         text = f"{n / 10**places:.{places}f}"
         valid = (
             is_valid(text, {"multipleOf": step})

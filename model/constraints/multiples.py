@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.constraints import dfa
 from model.constraints.decimals import Form, Span, texts_between
@@ -26,8 +27,10 @@ MAX_STATES = 12_000
 """States for the remainders of all places together: large steps leave fewer digits."""
 MAX_LISTED = 1_000
 """Multiples that are written out one by one, if there are no more within the bounds."""
-WINDOW = 100_000
+WINDOW = 1_000_000
 """Decimals of the step's places, from zero or the lower bound on, that are judged one by one."""
+MAX_WHOLE_PARTS = 10_000
+"""Whole numbers from zero or the lower bound on whose decimals are judged."""
 MAX_PLACES = 12
 """Decimal places a step may have."""
 
@@ -144,10 +147,12 @@ def _judged(step: Fraction, places: int, skipped: int) -> Dfa:
     """Texts of the multiples from `skipped` steps on that float division finds to be whole."""
     scale = 10**places
     first = int(skipped * step)
-    if scale > WINDOW:
+    window = WINDOW if places <= 3 else WINDOW // 10  # more places share less of the tree
+    if scale > window:
         near = (step * (skipped + n) for n in range(MAX_LISTED))
         return dfa.literals(_decimal(value, places) for value in near if is_multiple(value, step))
-    return _tree(_holds(step, scale, first, WINDOW // scale), places, first)
+    count = min(MAX_WHOLE_PARTS, window // scale)
+    return _tree(_tens(_holds(step, scale, first, count)), places, first)
 
 
 def _decimal(value: Fraction, places: int) -> str:
@@ -155,23 +160,29 @@ def _decimal(value: Fraction, places: int) -> str:
     return f"{whole}.{part:0{places}d}".rstrip("0").rstrip(".")
 
 
-def _holds(step: Fraction, scale: int, first: int, count: int) -> list[bool]:
+def _holds(step: Fraction, scale: int, first: int, count: int) -> NDArray[np.bool_]:
     """For each number of `count` whole parts from `first` on, in steps of 1/scale: is it right."""
     scaled = np.arange(first * scale, (first + count) * scale, dtype=np.int64)
     quotients = scaled / scale / float(step)
-    is_right = (np.floor(quotients) == quotients) & (scaled % int(step * scale) == 0)
-    return list(map(bool, is_right))
+    holds: NDArray[np.bool_] = np.floor(quotients) == quotients
+    holds &= scaled % int(step * scale) == 0
+    return holds
 
 
-def _tree(holds: list[bool], places: int, first: int) -> Dfa:
+def _tens(holds: NDArray[np.bool_]) -> list[int]:
+    """Ten neighbours at a time as the bits of a number, the first the lowest."""
+    tens: list[int] = (holds.reshape(-1, 10) @ (1 << np.arange(10))).tolist()
+    return tens
+
+
+def _tree(tens: list[int], places: int, first: int) -> Dfa:
     """The texts of the numbers that hold, the first of which is `first`: a tree of digits.
 
     Built from the leaves, with equal parts shared, so that it is minimal.
     """
     nodes = _Nodes()
-    leaf = nodes.add(True, ())
-    level = [leaf if is_right else None for is_right in holds]
-    for size in range(places, 0, -1):
+    level = nodes.last_digits(tens, is_fraction=places > 1)
+    for size in range(places - 1, 0, -1):
         level = nodes.parents(level, is_fraction=size > 1)
     whole = dict(enumerate(level, first))
     shorter = {number // 10**n for number in whole for n in range(len(str(number)))}
@@ -212,6 +223,15 @@ class _Nodes:
     def digits(self, targets: Iterable[int | None]) -> list[tuple[int, int]]:
         """Edges for the digits 0 to 9."""
         return [(ord("0") + digit, node) for digit, node in enumerate(targets) if node is not None]
+
+    def last_digits(self, tens: list[int], *, is_fraction: bool) -> list[int | None]:
+        """The states before the last digit, which may be any whose bit is set."""
+        leaf = self.add(True, ())
+        nodes: dict[int, int | None] = {}
+        for bits in set(tens):
+            digits = self.digits(leaf if bits >> digit & 1 else None for digit in range(10))
+            nodes[bits] = self.add(is_fraction and bool(bits & 1), digits)
+        return [nodes[bits] for bits in tens]
 
     def parents(self, level: list[int | None], *, is_fraction: bool) -> list[int | None]:
         """The states whose digits lead to ten of `level` each; 1.5 holds if 1.50 does."""
