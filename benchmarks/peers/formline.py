@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.peers import Grammar, Matcher, Peer, Refused
@@ -10,7 +11,7 @@ from model.constraints.automaton import Automaton, State
 from model.constraints.json_parser import JsonParser
 from model.constraints.masks import Masks
 from model.constraints.schema import compile_schema
-from model.constraints.shapes import Constraint
+from model.constraints.shapes import EVERY_SPELLING, Constraint
 from model.constraints.vocabulary import Vocabulary
 from model.errors import UnsupportedSchema
 
@@ -42,7 +43,8 @@ class FormlineGrammar(Grammar):
         return FormlineMatcher(self._automaton)
 
     def accepts(self, text: str) -> bool:
-        return JsonParser.of(self._automaton.constraint).matches(text)
+        constraint = replace(self._automaton.constraint, style=EVERY_SPELLING)
+        return JsonParser.of(constraint).matches(text)
 
 
 class FormlineMatcher(Matcher):

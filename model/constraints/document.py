@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import referencing.exceptions
@@ -27,6 +28,7 @@ MAX_VALUES = 200_000
 
 Json = Any
 _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_LISTED_ITEMS_DIALECT = "http://json-schema.org/draft-07/schema"
 
 
 class Draft(IntEnum):
@@ -56,6 +58,8 @@ class Place:
     pointer: str
     draft: Draft
     resolver: Any = field(repr=False)
+    is_synthetic: bool = False
+    """Made up to express a part of another place."""
 
     @property
     def keywords(self) -> Mapping[str, Json]:
@@ -112,7 +116,7 @@ class Document:
 
     def __init__(self, contents: Json) -> None:
         self.contents = contents
-        self._pointers = dict(_walk(contents))
+        self._pointers = {id(value): (value, pointer) for value, pointer in _walk(contents)}
         self.dialect, self.draft = _dialect(contents)
         self._places: dict[int, Place] = {}
         self._leaves: dict[str, Place] = {}
@@ -167,13 +171,14 @@ class Document:
         return found
 
     def _make(self, value: Mapping[str, Json], resolver: Any, draft: Draft, pointer: str) -> Place:
-        pointer = self._pointers.get(id(value), pointer)
+        pointer = self._pointers.get(id(value), (value, pointer))[1]
         leaf = _leaf_key(value)
         if leaf == "{}":
             return self._any
         if leaf is not None and leaf in self._leaves:
             return self._leaves[leaf]
-        if "$id" in value or "id" in value:
+        is_reference = "$ref" in value and draft <= Draft.D7  # its siblings are not read
+        if ("$id" in value or "id" in value) and not is_reference:
             resolver = resolver.in_subresource(self._specification.create_resource(value))
         made = Place(value, pointer, draft, resolver)
         if leaf is not None:
@@ -187,16 +192,18 @@ class Document:
         steps = "".join(f"/{_escape(step)}" for step in (keyword, *path))
         return self.place(value, parent.resolver, parent.draft, parent.pointer + steps, keyword)
 
-    def synthetic(self, origin: Place, value: Mapping[str, Json], *key: Any) -> Place:
+    def synthetic(
+        self, origin: Place, value: Mapping[str, Json], *key: Any, draft: Draft = Draft.D2020
+    ) -> Place:
         """A schema made up to express part of `origin`; the same `key` gives the same place.
 
-        Subschemas of `origin` inside `value` keep their places. Keywords are read as 2020-12.
+        Subschemas of `origin` inside `value` keep their places. Keywords are read as `draft`'s.
         """
         full = (id(origin), *key)
         found = self._synthetic.get(full)
         if found is None:
             self._kept.append(value)  # ids of kept values stay unique
-            found = Place(value, origin.pointer, Draft.D2020, origin.resolver)
+            found = Place(value, origin.pointer, draft, origin.resolver, is_synthetic=True)
             self._synthetic[full] = found
         return found
 
@@ -206,25 +213,47 @@ class Document:
             return self.false if of.value else self.true
         return self.synthetic(of, {"not": of}, "not")
 
-    def resolve(self, origin: Place, reference: Json) -> Place:
-        """The place a `$ref` of `origin` leads to, inside this document only."""
+    def resolve(self, origin: Place, keyword: str) -> Place:
+        """The place a reference of `origin` leads to, inside this document only."""
+        reference = origin.keywords[keyword]
         if not isinstance(reference, str):
-            raise origin.refuse("$ref", "$ref must be a string")
+            raise origin.refuse(keyword, f"{keyword} must be a string")
+        if keyword != "$ref" and self._anchors > 1:
+            raise origin.refuse(
+                keyword, f"{keyword} where several schemas may be meant", "use $ref"
+            )
         try:
             resolved = origin.resolver.lookup(reference)
         except (referencing.exceptions.Unresolvable, ValueError, TypeError, LookupError):
             raise origin.refuse(
-                "$ref",
+                keyword,
                 f"the reference {reference[:200]!r} leads to nothing inside the schema",
                 "references are never fetched; copy what it means into $defs",
             ) from None
         return self.place(
-            resolved.contents, resolved.resolver, self.draft, reference.lstrip("#"), "$ref"
+            resolved.contents, resolved.resolver, self.draft, reference.lstrip("#"), keyword
+        )
+
+    @cached_property
+    def has_unevaluated(self) -> bool:
+        """Whether it matters somewhere which places evaluate which properties or items."""
+        keywords = ("unevaluatedProperties", "unevaluatedItems")
+        return any(k in value for value, _ in self._pointers.values() for k in keywords)
+
+    @cached_property
+    def _anchors(self) -> int:
+        """How many places a dynamic or recursive reference could mean."""
+        places = self._pointers.values()
+        return sum(
+            "$dynamicAnchor" in value or "$recursiveAnchor" in value for value, _ in places
         )
 
 
 def dialect_of(contents: Json) -> str:
-    """The URI of the dialect a schema is judged by: its `$schema` where known, else 2020-12."""
+    """The URI of the dialect a schema is judged by: its `$schema` where known, else 2020-12.
+
+    Without `$schema`, `items` as a list makes it draft 7: later drafts have no such form.
+    """
     return _dialect(contents)[0]
 
 
@@ -237,12 +266,14 @@ def validator_for(contents: Json) -> type[Validator]:
 def _dialect(contents: Json) -> tuple[str, Draft]:
     named = contents.get("$schema") if isinstance(contents, Mapping) else None
     uri = named.rstrip("#") if isinstance(named, str) else _DEFAULT_DIALECT
+    if named is None and any(isinstance(value.get("items"), list) for value, _ in _walk(contents)):
+        uri = _LISTED_ITEMS_DIALECT
     uri = uri if uri in _DRAFTS else _DEFAULT_DIALECT
     return uri, _DRAFTS[uri]
 
 
-def _walk(contents: Json) -> Iterator[tuple[int, str]]:
-    """The pointer of every object, by identity; raises when there is too much of anything."""
+def _walk(contents: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
+    """Every object with its pointer; raises when there is too much of anything."""
     pending: list[tuple[Json, str, int]] = [(contents, "", 0)]
     seen = 0
     while pending:
@@ -253,7 +284,7 @@ def _walk(contents: Json) -> Iterator[tuple[int, str]]:
         if depth > MAX_NESTING:
             raise UnsupportedSchema(f"the schema nests deeper than {MAX_NESTING}", pointer=pointer)
         if isinstance(value, Mapping):
-            yield id(value), pointer
+            yield value, pointer
             pending += [(v, f"{pointer}/{_escape(k)}", depth + 1) for k, v in value.items()]
         elif isinstance(value, list):
             pending += [(v, f"{pointer}/{i}", depth + 1) for i, v in enumerate(value)]

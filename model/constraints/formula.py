@@ -7,7 +7,7 @@ become connectives; what is left at the leaves are a place's own keywords for th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -63,7 +63,16 @@ class One:
     place: Place
 
 
-Formula = Own | Values | Not | And | Or | One
+@dataclass(frozen=True)
+class Unevaluated:
+    """`part` holds, and what none of its places speaks of is as the place's keyword says."""
+
+    part: Formula
+    place: Place
+    keyword: str
+
+
+Formula = Own | Values | Not | And | Or | One | Unevaluated
 TRUE, FALSE = And(()), Or(())
 
 OWN_KEYWORDS: Mapping[Type, frozenset[str]] = {
@@ -75,25 +84,19 @@ OWN_KEYWORDS: Mapping[Type, frozenset[str]] = {
     Type.STRING: frozenset(("minLength", "maxLength", "pattern", "format")),
     Type.ARRAY: frozenset(
         ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
-        + ("contains", "minContains", "maxContains")
+        + ("contains", "minContains", "maxContains", "unevaluatedItems")
     ),
     Type.OBJECT: frozenset(
         ("properties", "patternProperties", "additionalProperties", "required", "propertyNames")
         + ("minProperties", "maxProperties", "dependentRequired", "dependencies", "$exists")
+        + ("unevaluatedProperties",)
     ),
 }
 
-_REFUSED = {
-    "unevaluatedProperties": (
-        Draft.D2019,
-        "list the properties in one place and use additionalProperties",
-    ),
-    "unevaluatedItems": (Draft.D2019, "list the items in one place and use items"),
-    "$recursiveRef": (Draft.D2019, "use $ref"),
-    "$dynamicRef": (Draft.D2020, "use $ref"),
-}
+_REFERENCES = {"$ref": Draft.D4, "$recursiveRef": Draft.D2019, "$dynamicRef": Draft.D2020}
+_UNEVALUATED = {Type.ARRAY: "unevaluatedItems", Type.OBJECT: "unevaluatedProperties"}
 
-_MAX_STEPS = 200  # in-place applicators and references that may follow each other
+_MAX_STEPS = 60  # in-place applicators and references that may follow each other
 
 
 def all_of(parts: Iterable[Formula]) -> Formula:
@@ -153,6 +156,9 @@ class Formulas:
         self._open[key] = None
         try:
             found = all_of(self._parts(place, type_))
+            keyword = _UNEVALUATED.get(type_, "")
+            if keyword in place.keywords and place.draft >= Draft.D2019 and found != FALSE:
+                found = Unevaluated(found, place, keyword)
         finally:
             del self._open[key]
         self._built[key] = found
@@ -164,17 +170,17 @@ class Formulas:
         if names is None or "$ref" in place.keywords:
             return False
         if place not in self._types:
-            _refuse_unknown(place)
             self._types[place] = frozenset(_types(place))
         known = self._types[place]
         return type_.value not in known and not (type_ is Type.NUMBER and "integer" in known)
 
     def _parts(self, place: Place, type_: Type) -> Iterable[Formula]:
         keywords = place.keywords
-        if "$ref" in keywords:
-            yield self.of(self.document.resolve(place, keywords["$ref"]), type_)
-            if place.draft <= Draft.D7:  # there, what stands beside a $ref is not read
-                return
+        for keyword, since in _REFERENCES.items():
+            if keyword in keywords and place.draft >= since:
+                yield self.of(self.document.resolve(place, keyword), type_)
+        if "$ref" in keywords and place.draft <= Draft.D7:  # what stands beside it is not read
+            return
         yield self._of_type(place, type_)
         if "enum" in keywords:
             yield self._of_values(place, "enum", keywords["enum"], type_)
@@ -187,7 +193,6 @@ class Formulas:
     def _of_type(self, place: Place, type_: Type) -> Formula:
         """What `type` asks beyond what `_excludes` knows: that a number be an integer."""
         if place not in self._types:  # there is no `type`
-            _refuse_unknown(place)
             return TRUE
         if type_ is Type.NUMBER and "number" not in self._types[place]:
             return Own(self.document.synthetic(place, {"$integer": place.draft}, "integer"))
@@ -202,7 +207,7 @@ class Formulas:
         if type_ not in (Type.ARRAY, Type.OBJECT):
             return Values(place, keyword)
         return any_of(
-            self.of(self._literal(place, value, keyword, index), type_)
+            self.of(self._literal(place, value, keyword, type_, index), type_)
             for index, value in enumerate(fitting)
         )
 
@@ -232,9 +237,9 @@ class Formulas:
         if "oneOf" in keywords:
             yield one_of(self._branches(place, "oneOf", type_), place)
         if "not" in keywords:
-            yield negate(self._child(place, "not", type_))
+            yield negate(self._silenced(self._child(place, "not", type_)))
         if "if" in keywords and place.draft >= Draft.D7:
-            yield from self._conditional(place, type_)
+            yield self._conditional(place, type_)
         if type_ is Type.OBJECT:
             yield from self._dependent(place)
 
@@ -250,25 +255,38 @@ class Formulas:
     def _child(self, place: Place, keyword: str, type_: Type) -> Formula:
         return self.of(self.document.child(place, keyword, place.keywords[keyword]), type_)
 
-    def _conditional(self, place: Place, type_: Type) -> Iterable[Formula]:
+    def _conditional(self, place: Place, type_: Type) -> Formula:
+        """`then` where `if` holds, `else` where it does not; both sides say which it was."""
         condition = self._child(place, "if", type_)
-        if "then" in place.keywords:
-            yield any_of((negate(condition), self._child(place, "then", type_)))
-        if "else" in place.keywords:
-            yield any_of((condition, self._child(place, "else", type_)))
+        then = self._child(place, "then", type_) if "then" in place.keywords else TRUE
+        other = self._child(place, "else", type_) if "else" in place.keywords else TRUE
+        if then == other == TRUE and not self.document.has_unevaluated:
+            return TRUE
+        return Or((all_of((condition, then)), all_of((negate(self._silenced(condition)), other))))
 
     def _dependent(self, place: Place) -> Iterable[Formula]:
         for keyword in ("dependentSchemas", "dependencies"):
             for name, value in place.mapping(keyword).items():
                 if isinstance(value, list):
                     continue  # names that must come too: an own keyword
-                absent = {"properties": {name: False}}
-                yield any_of(
-                    (
-                        Own(self.document.synthetic(place, absent, "absent", name)),
-                        self.of(self.document.child(place, keyword, value, name), Type.OBJECT),
-                    )
-                )
+                asked = self.of(self.document.child(place, keyword, value, name), Type.OBJECT)
+                present = Own(self.document.synthetic(place, {"required": [name]}, "has", name))
+                yield any_of((negate(present), all_of((present, asked))))
+
+    def _silenced(self, formula: Formula) -> Formula:
+        """The same formula, whose places evaluate nothing for unevaluatedProperties or -Items."""
+        if not self.document.has_unevaluated:
+            return formula
+        if isinstance(formula, Own):
+            place = formula.place
+            return Own(
+                self.document.synthetic(place, place.keywords, "silent", draft=place.draft)
+            )
+        if isinstance(formula, Not):
+            return Not(self._silenced(formula.part))
+        if isinstance(formula, And | Or | One):
+            return replace(formula, parts=tuple(map(self._silenced, formula.parts)))
+        return formula
 
 
 def type_of(value: Json) -> Type:
@@ -295,11 +313,3 @@ def _types(place: Place) -> list[str]:
             "type", f"unknown type {value!r:.100}", f"use {', '.join(sorted(known))}"
         )
     return names
-
-
-def _refuse_unknown(place: Place) -> None:
-    """Refuses keywords of the place's draft that constrain and are not enforced."""
-    for keyword, (since, hint) in _REFUSED.items():
-        value = place.keywords.get(keyword, True)
-        if place.draft >= since and value is not True and value != {}:
-            raise place.refuse(keyword, f"{keyword} is not supported", hint)

@@ -321,6 +321,8 @@ class Style:
     colon_space: bool
     inner_gaps: bool
     """Gaps after `{ [` and before `} ]` too, not only after `,`."""
+    idle_escapes: bool = False
+    """Escapes that nobody needs too: `\\/`, and `\\uXXXX` for printable ASCII."""
 
 
 STYLES: Mapping[str, Style] = {
@@ -328,6 +330,10 @@ STYLES: Mapping[str, Style] = {
     "compact": Style(1, False, True, False),
     "flexible": Style(40, True, True, True),
 }
+"""What answers are written in, by the name a ConstraintSpec gives."""
+
+EVERY_SPELLING = Style(40, True, True, True, idle_escapes=True)
+"""For judging given texts rather than writing new ones."""
 
 
 @dataclass(frozen=True, eq=False)

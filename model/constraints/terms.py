@@ -7,14 +7,27 @@ positive places only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from typing import Any
 
 from model.constraints.arrays import read_items
 from model.constraints.document import Document, Place
-from model.constraints.formula import And, Formula, Not, One, Or, Own, Type, Values
+from model.constraints.formula import (
+    And,
+    Formula,
+    Not,
+    One,
+    Or,
+    Own,
+    Type,
+    Unevaluated,
+    Values,
+)
+from model.constraints.unevaluated import rest_of
 from model.errors import UnsupportedSchema
 
 MAX_TERMS = 600
+_MAX_JOINT = 4
 
 Term = frozenset[Place]
 
@@ -44,6 +57,8 @@ class Terms:
             return self.of(formula.part, positive=not positive)
         if isinstance(formula, One):
             return self._one(formula) if positive else self._not_one(formula)
+        if isinstance(formula, Unevaluated):
+            return self._unevaluated(formula, positive)
         if isinstance(formula, And | Or):
             parts = [self.of(part, positive=positive) for part in formula.parts]
             if isinstance(formula, And) == positive:
@@ -71,6 +86,13 @@ class Terms:
             ]
             found += self._all([terms, *others])
         return found
+
+    def _unevaluated(self, formula: Unevaluated, positive: bool) -> Iterable[Term]:
+        """Each alternative with the schema of what none of its places speaks of."""
+        if not positive:
+            raise formula.place.refuse(formula.keyword, f"the negation of {formula.keyword}")
+        for term in self.of(_jointly(formula.part)):
+            yield term | {rest_of(self.document, formula.place, formula.keyword, term)}
 
     def _negated(self, formula: One, part: Formula) -> tuple[Term, ...]:
         try:
@@ -105,6 +127,21 @@ class Terms:
         if frozenset() in kept:
             return (frozenset(),)
         return tuple(kept)
+
+
+def _jointly(formula: Formula) -> Formula:
+    """The same formula where branches that may hold together also stand side by side.
+
+    It holds for the same values, but its alternatives tell which branches hold: all of them count
+    for what is evaluated.
+    """
+    if isinstance(formula, And):
+        return And(tuple(map(_jointly, formula.parts)))
+    if not isinstance(formula, Or) or len(formula.parts) > _MAX_JOINT:
+        return formula
+    parts = [_jointly(part) for part in formula.parts]
+    sizes = range(1, len(parts) + 1)
+    return Or(tuple(And(chosen) for size in sizes for chosen in combinations(parts, size)))
 
 
 def negations(document: Document, place: Place, type_: Type) -> list[Place]:

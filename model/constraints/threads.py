@@ -296,7 +296,7 @@ class String(Text):
         if byte == _QUOTE:
             return self.content.finish()
         if byte == _BACKSLASH:
-            return self._with((_ESCAPE,)) if self.content.allows(0, 0x10FFFF) else ()
+            return self._with((_ESCAPE,)) if self._can_escape() else ()
         return super()._begin(byte) if byte >= 0x20 else ()
 
     def _continue(self, byte: int) -> Threads:
@@ -313,9 +313,15 @@ class String(Text):
             return self._with((_LOW_DIGITS, *fields, 0, 0)) if byte == ord("u") else ()
         return self._low_digit(byte, *fields)
 
+    def _can_escape(self) -> bool:
+        allows = self.content.allows
+        return self._can_name(0, 0x10000) or allows(_QUOTE, _QUOTE) or allows(_BACKSLASH, _BACKSLASH)
+
     def _escape(self, byte: int) -> Threads:
         if byte == ord("u"):
-            return self._with((_HEX_DIGITS, 0, 0))
+            return self._with((_HEX_DIGITS, 0, 0)) if self._can_name(0, 0x10000) else ()
+        if byte == ord("/") and not self.make.style.idle_escapes:
+            return ()
         return self._push(_SHORT_ESCAPES[byte]) if byte in _SHORT_ESCAPES else ()
 
     def _hex_digit(self, byte: int, value: int, digits: int) -> Threads:
@@ -334,12 +340,18 @@ class String(Text):
         """Whether some allowed character's (first) UTF-16 unit is in low .. low + size - 1."""
         high = low + size - 1
         first, last = max(low, 0xD800), min(high, 0xDBFF)
-        return self.content.allows(low, high) or (
+        return self._names_unit(low, high) or (
             first <= last
             and self.content.allows(
                 _ASTRAL + (first - 0xD800 << 10), _ASTRAL + (last - 0xD800 << 10) + 0x3FF
             )
         )
+
+    def _names_unit(self, low: int, high: int) -> bool:
+        if self.make.style.idle_escapes:
+            return self.content.allows(low, high)
+        ranges = ((low, min(high, 0x1F)), (max(low, 0x7F), high))
+        return any(first <= last and self.content.allows(first, last) for first, last in ranges)
 
     def _low_digit(self, byte: int, surrogate: int, value: int, digits: int) -> Threads:
         if byte not in _HEX:
