@@ -108,18 +108,16 @@ class _Magnitudes:
 
     def moves(self, state: _State) -> Iterator[tuple[int, int, _State]]:
         phase, read, low, high = state
-        if phase in ("whole", "zero") and self._allows_point(read):
-            low, high = self._whole_order(read, low, high)
-            if low >= 0 >= high:
-                reached = self._is_above(0, low)
-                yield _DOT, _DOT, ("fraction", 0, reached, high)
-        elif phase == "fraction" and read < self._form.most:
-            yield from self._fraction_digits(read, low, high)
         if phase == "start":
             yield from self._whole_digits(0, 0, 0, "zero", range(1))
             yield from self._whole_digits(0, 0, 0, "whole", range(1, 10))
-        elif phase == "whole" and read < self._form.digits:
-            yield from self._whole_digits(read, state[2], state[3], "whole", range(10))
+        elif phase == "fraction":
+            if read < self._form.most:
+                yield from self._fraction_digits(read, low, high)
+        else:
+            yield from self._point(read, low, high)
+            if phase == "whole" and read < self._form.digits:
+                yield from self._whole_digits(read, low, high, "whole", range(10))
 
     def accepts(self, state: _State) -> bool:
         phase, read, low, high = state
@@ -130,10 +128,12 @@ class _Magnitudes:
         low, high = self._whole_order(read, low, high)
         return self._is_above(0, low) > 0 and high <= 0
 
-    def _allows_point(self, read: int) -> bool:
-        if not self._form.most:
-            return False
-        return self._form.zeros is None or read <= self._form.zeros
+    def _point(self, read: int, low: int, high: int) -> Iterator[tuple[int, int, _State]]:
+        zeros = self._form.zeros
+        if self._form.most and (zeros is None or read <= zeros):
+            low, high = self._whole_order(read, low, high)
+            if low >= 0 >= high:
+                yield _DOT, _DOT, ("fraction", 0, self._is_above(0, low), high)
 
     def _whole_digits(
         self, read: int, low: int, high: int, phase: str, digits: range
