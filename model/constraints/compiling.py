@@ -48,7 +48,10 @@ def _compile(spec: ConstraintSpec) -> Constraint:
     if spec.kind == "choice":
         return Constraint(_choices(spec.text), style)
     text = '{"type": "object"}' if spec.kind == "json_object" else spec.text
-    return Constraint(compile_schema(text, force_order=spec.force_order), style)
+    root = compile_schema(
+        text, force_order=spec.force_order, extra_properties=spec.extra_properties
+    )
+    return Constraint(root, style)
 
 
 def _regex(pattern: str) -> StringLang:

@@ -63,6 +63,7 @@ def object_shapes(
     names_of: NamesOf,
     *,
     force_order: bool,
+    extra_properties: bool,
 ) -> list[ObjectShape]:
     """Shapes that together are the objects satisfying all of the places."""
     ordered = sorted(places, key=lambda place: place.pointer)
@@ -76,17 +77,31 @@ def object_shapes(
         | (frozenset() if _is_allowed(allowed, name) else frozenset({document.false}))
         for name in names
     }
-    others = tuple(_others(document, ordered, maps, allowed))
+    least = max((place.count("minProperties") or 0 for place in ordered), default=0)
+    if extra_properties or least > len(names) or not _lists_its_keys(ordered):
+        others = tuple(_others(document, ordered, maps, allowed))
+    else:
+        others = ()
     drafts = [Draft(tuple(names), values, others, frozenset(required))]
     for place in ordered:
         if "$exists" in place.keywords:
             drafts = [d for draft in drafts for d in _existing(document, draft, place, names_of)]
-    least = max((place.count("minProperties") or 0 for place in ordered), default=0)
     maxima = [m for place in ordered if (m := place.count("maxProperties")) is not None]
     return [
         _shape(draft, pulls, make_node, least, min(maxima, default=None), force_order)
         for draft in drafts
     ]
+
+
+_SPEAKS_OF_OTHERS = frozenset(
+    {"additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties", "$exists"}
+)
+
+
+def _lists_its_keys(places: Iterable[Place]) -> bool:
+    """Whether the places list properties and say nothing about other keys."""
+    spoken_of = {keyword for place in places for keyword in place.keywords}
+    return "properties" in spoken_of and spoken_of.isdisjoint(_SPEAKS_OF_OTHERS)
 
 
 def key_map(document: Document, place: Place) -> KeyMap:

@@ -36,11 +36,17 @@ _LOOK_AHEAD = 3  # levels searched for a contradiction between branches of a one
 Conj = frozenset[Place]
 
 
-def compile_schema(text: str, *, force_order: bool = False) -> Node:
-    """The root node of a schema given as JSON text. Raises UnsupportedSchema."""
+def compile_schema(
+    text: str, *, force_order: bool = False, extra_properties: bool = True
+) -> Node:
+    """The root node of a schema given as JSON text. Raises UnsupportedSchema.
+
+    Without `extra_properties` an object has only keys that its schema speaks of.
+    """
     document = Document.parse(text)
     try:
-        return Compiler(document, force_order=force_order).compile()
+        compiler = Compiler(document, force_order=force_order, extra_properties=extra_properties)
+        return compiler.compile()
     except TooComplex as error:
         raise UnsupportedSchema(f"too complex: {error}", hint="simplify the schema") from None
 
@@ -48,8 +54,11 @@ def compile_schema(text: str, *, force_order: bool = False) -> Node:
 class Compiler:
     """Makes one node for each set of places that must hold together."""
 
-    def __init__(self, document: Document, *, force_order: bool) -> None:
+    def __init__(
+        self, document: Document, *, force_order: bool, extra_properties: bool = True
+    ) -> None:
         self.document, self.force_order = document, force_order
+        self.extra_properties = extra_properties
         self.formulas = Formulas(document)
         self.nulls = Evaluator(NullAlgebra())
         self.booleans = Evaluator(BooleanAlgebra())
@@ -122,7 +131,12 @@ class Compiler:
             shape
             for term in objects
             for shape in object_shapes(
-                self.document, term, self.node, self._names, force_order=self.force_order
+                self.document,
+                term,
+                self.node,
+                self._names,
+                force_order=self.force_order,
+                extra_properties=self.extra_properties,
             )
         )
 

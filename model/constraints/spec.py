@@ -27,7 +27,9 @@ class ConstraintSpec:
     `text` is the JSON schema, the regular expression, a JSON list of choices, the EBNF grammar,
     or "" for json_object. `whitespace`: "none" writes no whitespace, "compact" at most one space
     after `,` and `:`, "flexible" leaves bounded whitespace and line breaks to the model.
-    `force_order` makes properties come in the schema's own order.
+    `force_order` makes properties come in the schema's own order. `extra_properties` lets an answer
+    bring keys that a schema with `properties` neither lists nor forbids; without it they are left
+    out unless the schema speaks of them (`additionalProperties`, `patternProperties`).
     """
 
     kind: Kind
@@ -35,6 +37,7 @@ class ConstraintSpec:
     backend: Backend = "formline"
     whitespace: Whitespace = "flexible"
     force_order: bool = False
+    extra_properties: bool = False
 
     def __post_init__(self) -> None:
         for field, allowed in (("kind", Kind), ("backend", Backend), ("whitespace", Whitespace)):
