@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
@@ -117,10 +117,7 @@ class _Labelled(Collector):
         yield from families.values()
 
 
-def read_counter(text: str, names: tuple[str, ...]) -> float:
-    """The sum over labels of the first counter of `names` that an exposition holds; 0 for none."""
-    totals: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-    return next((totals[name] for name in names if name in totals), 0.0)
+def read_counter(text: str, name: str, labels: Mapping[str, str]) -> float:
+    """The sum over an exposition's samples of `name` that carry `labels`; 0 for none."""
+    samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

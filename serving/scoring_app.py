@@ -72,9 +72,11 @@ async def version(request: Request) -> Response:
 
 
 @router.get("/metrics")
-async def metrics() -> Response:
-    """All Prometheus metrics of this process: the engine's, vLLM's and Python's."""
-    return Response(generate_latest(REGISTRY), media_type="text/plain; version=0.0.4")
+async def metrics(request: Request) -> Response:
+    """All Prometheus metrics of this process; a model that has more than the default tells them."""
+    text = getattr(request.app.state.model.unwrap_python_model(), "metrics_text", None)
+    content = text() if callable(text) else generate_latest(REGISTRY)
+    return Response(content, media_type="text/plain; version=0.0.4")
 
 
 async def _score(mlflow_app: httpx.AsyncClient, body: bytes, content_type: str) -> Response:

@@ -15,7 +15,7 @@ from serving.schemas import EndpointReply, Reply
 
 router = APIRouter(tags=["status"])
 STATIC = Path(__file__).parent / "static"
-COMPLETION_TOKENS = ("formline_completion_tokens_total", "vllm:generation_tokens_total")
+TOKENS, COMPLETION = "formline_tokens_total", {"kind": "completion"}
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -84,7 +84,7 @@ async def read_metrics(endpoints: Endpoints, metrics: Metrics) -> Response:
 
 async def _status(endpoint: Endpoint, metrics: ServerMetrics) -> EndpointStatus:
     entities = list(endpoint.active.values())
-    tokens = [read_counter(await scrape(entity), COMPLETION_TOKENS) for entity in entities]
+    tokens = [read_counter(await scrape(entity), TOKENS, COMPLETION) for entity in entities]
     return EndpointStatus(
         endpoint=describe(endpoint),
         requests_total=metrics.total(endpoint.record.name),

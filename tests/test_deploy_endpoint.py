@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import mlflow
 import pytest
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from deploying.history import TAG, after_roll_back, as_tag, good_versions, with_
 from deploying.memory import compute_dtype, estimate, weights_in_memory
 from deploying.plan import Step, plan
 from deploying.preflight import failures, preflight
-from deploying.registered import Version
+from deploying.registered import Version, resolve_version
 from deploying.requirements import conflicts, resolve, wrong_runtime
 from deploying.watch import explain, progress
 from model.errors import ConfigError
@@ -303,11 +304,16 @@ class TestPreflight:
         assert "warning" in verdicts.values()
         assert "failed" not in verdicts.values()
 
-    def test_against_a_real_registry(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", register_fakes(tmp_path, "echo"))
-        there = preflight(wish(entity_name="echo", traffic={"2": 100}), local=True)
+    def test_against_a_real_registry(self, tmp_path: Path) -> None:
+        before = mlflow.get_tracking_uri()
+        mlflow.set_tracking_uri(register_fakes(tmp_path, "echo"))
+        try:
+            there = preflight(wish(entity_name="echo", traffic={"2": 100}), local=True)
+            missing = preflight(wish(entity_name="echo", traffic={"9": 100}), local=True)
+            assert resolve_version("echo", "latest") == "3"
+        finally:
+            mlflow.set_tracking_uri(before)
         assert failures(there) == []
-        missing = preflight(wish(entity_name="echo", traffic={"9": 100}), local=True)
         assert [check.name for check in failures(missing)] == ["echo 9 exists"]
 
 
