@@ -6,6 +6,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 MODEL := .cache/smollm2-135m-instruct
 STAMPS := .stamps
+DATA ?= ../shared/data/jsonschemabench.jsonl.gz
 REQUIREMENTS := requirements-cpu.txt requirements-dev.txt constraints-cpu.txt
 
 export VLLM_NO_USAGE_STATS := 1
@@ -28,8 +29,12 @@ test: setup ## Run the whole test suite
 check: setup ## Lint and type-check (ruff, mypy strict)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
-bench: setup ## Measure masks, coverage and serving against their references
-	@for name in masks coverage serving; do $(PY) -m benchmarks.$$name || exit 1; done
+bench: setup ## Measure masks, coverage, serving and batch scoring (DATA=file of schemas)
+	@test -f "$(DATA)" || { echo "bench: no schemas at $(DATA); use make bench DATA=file"; exit 1; }
+	@$(PY) -m benchmarks.masks "$(DATA)"
+	@$(PY) -m benchmarks.coverage "$(DATA)"
+	@$(PY) -m benchmarks.serving
+	@$(PY) -m benchmarks.scale
 
 soak: setup ## Run mixed calls, disconnects, bad rows and engine kills for 10 minutes
 	@$(PY) -m benchmarks.soak $(ARGS)

@@ -52,7 +52,7 @@ def main() -> int:
     started = time.monotonic()
     HOME.mkdir(parents=True, exist_ok=True)
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{HOME / 'mlflow.db'}"
-    with stderr_to(LOG):
+    with chatter_to(LOG):
         weights = step("build the small model", lambda: build(ROOT / ".cache" / SMALL_MODEL))
         registered = step("register it with MLflow", lambda: ensure_registered(weights))
         over_rest = ask_over_rest(registered.uri)
@@ -65,21 +65,24 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def stderr_to(log: Path) -> Iterator[None]:
-    """Sends what libraries and child processes write to stderr into a file, for a while."""
-    sys.stderr.flush()
-    before = os.dup(2)
+def chatter_to(log: Path) -> Iterator[None]:
+    """Sends what libraries and child processes print into a file; the console stays ours."""
+    kept = [os.dup(1), os.dup(2)]
+    console.file = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
         yield
     except BaseException:
-        console.print(f"[red]failed[/]; the libraries' own messages are in {log}")
+        console.print(f"[red]failed[/]; what the libraries said is in {log}")
         raise
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
-        os.dup2(before, 2)
-        os.close(before)
+        for descriptor, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, descriptor)
+            os.close(original)
 
 
 def step(title: str, work: Callable[[], T]) -> T:

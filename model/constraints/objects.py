@@ -94,7 +94,7 @@ def object_shapes(
 
 
 _SPEAKS_OF_OTHERS = frozenset(
-    {"additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties", "$exists"}
+    "additionalProperties patternProperties propertyNames unevaluatedProperties $exists".split()
 )
 
 
