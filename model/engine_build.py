@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import multiprocessing
 import os
 import sys
@@ -46,8 +45,7 @@ def build_engine(weights: str, engine_args: Mapping[str, Any]) -> Built:
     """
     check_start(weights, engine_args)
     engine_child.announce()
-    if importlib.util.find_spec("model.constraints.formats"):
-        constraints.install()
+    constraints.install()
     with _one_at_a_time, _spawnable(), engine_process_metrics(), explained():
         args = AsyncEngineArgs(**{**_dtype(), **engine_args, "model": weights})
         llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.LLM_CLASS)

@@ -70,19 +70,29 @@ class Call:
         try:
             while True:
                 self._feed()
-                while self._ready:
-                    yield self._ready.popleft()
-                if self._exhausted and not self._in_flight:
+                if self._ready:
+                    yield from self._drain()
+                elif self._exhausted and not self._in_flight:
                     return
-                self._wait()
+                else:
+                    self._wait()
         finally:
             self._window.close(self._share)
             if self._in_flight:
                 self._rows.abort(self)
 
+    def _drain(self) -> Iterator[Event]:
+        while self._ready:
+            yield self._ready.popleft()
+
+    @property
+    def _wants_rows(self) -> bool:
+        """Bounds what the call holds, however fast the engine or slow the caller is."""
+        return not self._exhausted and len(self._in_flight) + len(self._ready) < self._window.slots
+
     def _feed(self) -> None:
         """Pulls rows into the engine until the window is full or the rows have run out."""
-        while not self._exhausted:
+        while self._wants_rows:
             if self._over:
                 self._answer_the_rest(self._over)
             elif self._expired():
@@ -126,7 +136,7 @@ class Call:
 
     def _wait(self) -> None:
         """Blocks until something happens to a row, a slot is granted, or the time is up."""
-        if not self._exhausted:
+        if self._wants_rows:
             self._window.wait(self._share)
         try:
             self._take(self._events.get(timeout=self._remaining()))
