@@ -14,8 +14,18 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import (
+    Any,
+    Generic,
+    NotRequired,
+    Required,
+    TypeVar,
+    get_type_hints,
+    is_typeddict,
+    overload,
+)
 
+import typing_extensions
 from mlflow.deployments import get_deploy_client
 from mlflow.deployments.base import BaseDeploymentClient
 from pydantic import TypeAdapter, ValidationError
@@ -58,16 +68,16 @@ class Client:
         )
 
     @overload
-    def answer(
-        self, rows: Iterable[Row], *, schema: type[T], **params: Any
-    ) -> list[Answer[T]]: ...
+    def answer(self, rows: Iterable[Row], *, schema: type[T], **params: Any) -> list[Answer[T]]: ...
 
     @overload
     def answer(
         self, rows: Iterable[Row], *, schema: Mapping[str, Any] | str | None = None, **params: Any
     ) -> list[Answer[Any]]: ...
 
-    def answer(self, rows: Iterable[Row], *, schema: Any = None, **params: Any) -> list[Answer[Any]]:
+    def answer(
+        self, rows: Iterable[Row], *, schema: Any = None, **params: Any
+    ) -> list[Answer[Any]]:
         """One Answer a row, in order.
 
         `schema` is a pydantic model, a dataclass, a TypedDict or another type, whose values the
@@ -90,7 +100,7 @@ class Client:
 
 
 def read_reply(reply: Any, count: int) -> list[dict[str, Any]]:
-    """The records of a reply, under "predictions" or bare. RequestError unless there are `count`."""
+    """A reply's records, under "predictions" or bare. RequestError unless there are `count`."""
     predictions = reply.get("predictions") if isinstance(reply, Mapping) else reply
     predictions = getattr(predictions, "predictions", predictions)
     if not isinstance(predictions, Sequence) or len(predictions) != count:
@@ -111,7 +121,7 @@ class _Parser:
         elif isinstance(schema, Mapping):
             self.json_schema = json.dumps(schema, ensure_ascii=False)
         elif schema is not None:
-            self._adapter = TypeAdapter(schema)
+            self._adapter = TypeAdapter(_readable(schema))
             self.json_schema = json.dumps(closed(self._adapter.json_schema()), ensure_ascii=False)
 
     def answer(self, record: dict[str, Any]) -> Answer[Any]:
@@ -127,6 +137,18 @@ class _Parser:
         if self._adapter is not None:
             return self._adapter.validate_json(output)
         return output if self.json_schema is None else json.loads(output)
+
+
+def _readable(schema: Any) -> Any:
+    """The type, or for a TypedDict of `typing` one that pydantic reads before Python 3.12 too."""
+    if not is_typeddict(schema):
+        return schema
+    hints = {
+        name: Required[hint] if name in schema.__required_keys__ else NotRequired[hint]
+        for name, hint in get_type_hints(schema, include_extras=True).items()
+    }
+    typed_dict: Any = typing_extensions.TypedDict
+    return typed_dict(schema.__name__, hints)
 
 
 def closed(schema: Any) -> Any:

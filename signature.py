@@ -41,6 +41,7 @@ _PARAM_TYPES = {
     "constraint_backend": DataType.string,
     "whitespace": DataType.string,
     "force_order": DataType.boolean,
+    "extra_properties": DataType.boolean,
     "choice_probabilities": DataType.boolean,
     "max_retries": DataType.long,
     "fail_on_row_error": DataType.boolean,

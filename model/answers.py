@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, cast
 
+from model.alternatives import alternatives, log_probability, shares
 from model.chat_template import ChatTemplate
 from model.completion import Chunk, Completion, EngineRequest
 from model.constraints.check import check_constraint
 from model.engine import Engine
+from model.engine_call import Event
 from model.errors import FormlineError
 from model.output import OutputRow, is_truncated, raise_if_wanted, to_error, to_output
 from model.rows import RequestRow, Rows
@@ -31,7 +35,10 @@ class _Try:
         """The budget: twice as large in each attempt."""
         if isinstance(self.item, FormlineError):
             return None
-        return self.item.fields.max_tokens * 2**self.attempt
+        return self.item.fields.max_tokens << self.attempt
+
+
+_Outcome: TypeAlias = tuple[int, _Try | None, Completion | FormlineError]
 
 
 class Answering:
@@ -57,27 +64,29 @@ class Answering:
         and the call asked for `fail_on_row_error`; EngineError when the engine takes no rows.
         """
         check_call(rows)
-        clock = _Clock(deadline_s)
+        generate = partial(
+            self._generate,
+            clock=_Clock(deadline_s),
+            max_waiting_rows=max_waiting_rows,
+            log_content=log_content,
+        )
         outputs: list[OutputRow] = [OutputRow()] * len(rows)
+        to_weigh: dict[int, RequestRow] = {}
         tries: Iterable[_Try] = _first_tries(rows)
         positions: Sequence[int] = range(len(rows))
         while positions:
             again = []
-            sent: dict[int, _Try] = {}
-            for place, outcome in self._engine.generate(
-                self._requests(tries, sent),
-                deadline_s=clock.left(),
-                total=len(positions),
-                max_waiting_rows=max_waiting_rows,
-                log_content=log_content,
-            ):
-                done = sent.pop(place, None)
+            for place, done, outcome in generate(tries, len(positions)):
                 output = _judge(done, outcome)
                 if not _is_worse(output, outputs[positions[place]]):
                     outputs[positions[place]] = output
                 if done is not None and self._is_worth_another(done, output):
                     again.append(replace(done, attempt=done.attempt + 1))
+                if row := _row_to_weigh(done, output):
+                    to_weigh[positions[place]] = row
             tries, positions = again, [retry.position for retry in again]
+        for position, probabilities in _weigh(to_weigh, generate):
+            outputs[position] = replace(outputs[position], probabilities=probabilities)
         raise_if_wanted(rows, outputs)
         return outputs
 
@@ -104,12 +113,32 @@ class Answering:
             max_waiting_rows=max_waiting_rows,
             log_content=log_content,
         )
-        with closing(events):
+        with closing(cast("Generator[Event]", events)):
             for position, event in events:
                 if isinstance(event, Chunk):
                     yield from _pieces(position, event)
                 else:
                     yield {"row": position, **asdict(_judge(sent.pop(position, None), event))}
+
+    def _generate(
+        self,
+        tries: Iterable[_Try],
+        total: int,
+        *,
+        clock: _Clock,
+        max_waiting_rows: int | None,
+        log_content: bool,
+    ) -> Iterator[_Outcome]:
+        """(place among the tries, the try unless it was never sent, what came of it)."""
+        sent: dict[int, _Try] = {}
+        for place, outcome in self._engine.generate(
+            self._requests(tries, sent),
+            deadline_s=clock.left(),
+            total=total,
+            max_waiting_rows=max_waiting_rows,
+            log_content=log_content,
+        ):
+            yield place, sent.pop(place, None), outcome
 
     def _requests(
         self, tries: Iterable[_Try], sent: dict[int, _Try]
@@ -122,6 +151,8 @@ class Answering:
         if isinstance(this.item, FormlineError):
             return this.item
         try:
+            if this.item.fields.choice_probabilities:
+                alternatives(this.item)  # a row that has none is an error before it is answered
             prompt = self._template.render(this.item)
             sampling_params = build_sampling_params(
                 this.item, self._limits, len(prompt), max_tokens=this.max_tokens
@@ -158,8 +189,35 @@ def _pieces(position: int, chunk: Chunk) -> Iterator[dict[str, Any]]:
 def _judge(done: _Try | None, outcome: Completion | FormlineError) -> OutputRow:
     if isinstance(outcome, FormlineError):
         return to_error(outcome)
-    assert done is not None and isinstance(done.item, RequestRow)  # only sent rows are completed
+    if done is None or isinstance(done.item, FormlineError):
+        raise TypeError("only rows that were sent are completed")
     return to_output(done.item, outcome)
+
+
+def _row_to_weigh(done: _Try | None, output: OutputRow) -> RequestRow | None:
+    """The row, if its alternatives were asked for and it has an answer."""
+    row = done.item if done is not None and output.error is None else None
+    return row if isinstance(row, RequestRow) and row.fields.choice_probabilities else None
+
+
+def _weigh(
+    rows: Mapping[int, RequestRow], generate: Callable[[Sequence[_Try], int], Iterator[_Outcome]]
+) -> Iterator[tuple[int, str]]:
+    """(position, probabilities as JSON) of the rows all of whose alternatives could be weighed."""
+    texts: list[str] = []
+    tries: list[_Try] = []
+    for position, row in rows.items():
+        for text, narrowed in alternatives(row).items():
+            texts.append(text)
+            tries.append(_Try(position, narrowed))
+    weights: dict[int, dict[str, float | None]] = {position: {} for position in rows}
+    for place, _, outcome in generate(tries, len(tries)) if tries else ():
+        weight = log_probability(outcome) if isinstance(outcome, Completion) else None
+        weights[tries[place].position][texts[place]] = weight
+    for position, found in weights.items():
+        whole = {text: weight for text, weight in found.items() if weight is not None}
+        if len(whole) == len(found):
+            yield position, json.dumps(shares(whole), ensure_ascii=False)
 
 
 def _is_worse(output: OutputRow, before: OutputRow) -> bool:

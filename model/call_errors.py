@@ -44,7 +44,9 @@ def to_call_error(error: FormlineError) -> CallError:
     """The CallError of an error raised on purpose: 400 for the caller's, 4xx/5xx for ours."""
     if isinstance(error, RequestError):
         return CallError(error.message, "INVALID_PARAMETER_VALUE")
-    return CallError(error.message, error.code if isinstance(error, EngineError) else "INTERNAL_ERROR")
+    return CallError(
+        error.message, error.code if isinstance(error, EngineError) else "INTERNAL_ERROR"
+    )
 
 
 @contextmanager

@@ -38,9 +38,9 @@ def plain(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    return (
-        isinstance(value, float) and math.isnan(value) or value is pd.NA or isinstance(value, type(pd.NaT))
-    )
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is pd.NA or isinstance(value, type(pd.NaT))
 
 
 def kind(value: Any) -> str:
@@ -63,9 +63,11 @@ def read_json(text: str, field: str) -> Any:
     except RecursionError:
         raise RowError(f"{field} is nested too deeply", "INVALID_JSON") from None
     except ValueError as error:
-        where = f" (line {error.lineno}, column {error.colno}: {error.msg})" if isinstance(
-            error, json.JSONDecodeError
-        ) else f" ({error})"
+        where = (
+            f" (line {error.lineno}, column {error.colno}: {error.msg})"
+            if isinstance(error, json.JSONDecodeError)
+            else f" ({error})"
+        )
         raise RowError(f"{field} is not valid JSON{where}{_hint(text)}", "INVALID_JSON") from None
 
 

@@ -217,9 +217,7 @@ class JinjaLayout:
         text = self._text(messages, thinking, open_turn=True)
         return self._parts(text + self._missing_header(text, messages, thinking), messages)
 
-    def _missing_header(
-        self, text: str, messages: Sequence[Message], thinking: bool | None
-    ) -> str:
+    def _missing_header(self, text: str, messages: Sequence[Message], thinking: bool | None) -> str:
         """The assistant's header, for a template that does not open the turn when asked to."""
         if not self._ignores_open_turn:
             return ""
@@ -274,4 +272,3 @@ def _adds_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer by itself puts a begin-of-text token before a text."""
     ids: list[int] = tokenizer("a").input_ids
     return tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id]
-

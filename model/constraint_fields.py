@@ -63,6 +63,7 @@ def _spec(kind_: Kind, text: str, fields: RequestFields, ordered: bool = False) 
         backend=fields.constraint_backend,
         whitespace=fields.whitespace,
         force_order=fields.force_order or ordered,
+        extra_properties=fields.extra_properties,
     )
 
 

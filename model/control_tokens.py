@@ -44,7 +44,9 @@ class PromptTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.add_tokens([_renamed(token, self._names) for token in controls])
-        self._ids = {self._tokenizer.token_to_id(self._names[t]): i for t, i in self.control_ids.items()}
+        self._ids = {
+            self._tokenizer.token_to_id(self._names[t]): i for t, i in self.control_ids.items()
+        }
         self._control = _alternatives(self.control_ids)
 
     def encode(self, parts: Iterable[tuple[str, bool]]) -> list[int]:

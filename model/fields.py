@@ -65,22 +65,16 @@ class RequestFields(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     temperature: Real = Field(0.1, ge=0, le=2, description="a number from 0 to 2")
-    max_tokens: Whole = Field(
-        512, ge=1, le=1_048_576, description="an integer from 1 to 1048576"
-    )
+    max_tokens: Whole = Field(512, ge=1, le=1_048_576, description="an integer from 1 to 1048576")
     top_k: Whole = Field(
         50, ge=-1, le=1_000_000, description="an integer from -1 to 1000000 (-1 and 0: all tokens)"
     )
     top_p: Real = Field(0.8, gt=0, le=1, description="a number above 0, at most 1")
     min_p: Real = Field(0.0, ge=0, le=1, description="a number from 0 to 1")
-    repetition_penalty: Real = Field(
-        1.0, gt=0, le=10, description="a number above 0, at most 10"
-    )
+    repetition_penalty: Real = Field(1.0, gt=0, le=10, description="a number above 0, at most 10")
     presence_penalty: Real = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
     frequency_penalty: Real = Field(0.0, ge=-2, le=2, description="a number from -2 to 2")
-    min_tokens: Whole = Field(
-        0, ge=0, le=1_048_576, description="an integer from 0 to 1048576"
-    )
+    min_tokens: Whole = Field(0, ge=0, le=1_048_576, description="an integer from 0 to 1048576")
     seed: Whole | None = Field(
         None, ge=0, le=2**63 - 1, description="an integer from 0 to 9223372036854775807"
     )
@@ -102,6 +96,7 @@ class RequestFields(BaseModel):
         "flexible", description=f"one of {', '.join(get_args(Whitespace))}"
     )
     force_order: Flag = Field(False, description="true or false")
+    extra_properties: Flag = Field(False, description="true or false")
     choice_probabilities: Flag = Field(False, description="true or false")
     max_retries: Whole = Field(0, ge=0, le=5, description="an integer from 0 to 5")
     fail_on_row_error: Flag = Field(False, description="true or false")

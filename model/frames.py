@@ -20,8 +20,9 @@ BARE_COLUMN = 0  # where MLflow puts a bare list
 SECOND_BARE_COLUMN = 1  # there only when a bare list holds lists
 _OBJECT_COLUMNS = ("json_schema", "response_format")
 _SCHEMA_KEYS = frozenset(
-    "type properties required items enum const anyOf oneOf allOf $defs definitions $ref title "
-    "description additionalProperties json_schema $schema".split()
+    {"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf"}
+    | {"$defs", "definitions", "$ref", "$schema", "title", "description", "json_schema"}
+    | {"additionalProperties"}
 )
 Record = dict[str, Any]
 
@@ -67,7 +68,9 @@ def _as_frame(model_input: Any) -> pd.DataFrame:
     if isinstance(model_input, pd.DataFrame):
         return model_input
     if isinstance(model_input, (str, pd.Series)):
-        return pd.DataFrame({BARE_COLUMN: [model_input] if isinstance(model_input, str) else model_input})
+        return pd.DataFrame(
+            {BARE_COLUMN: [model_input] if isinstance(model_input, str) else model_input}
+        )
     if isinstance(model_input, Mapping):
         return pd.DataFrame([dict(model_input)], dtype=object)
     if isinstance(model_input, Sequence):
@@ -78,7 +81,8 @@ def _as_frame(model_input: Any) -> pd.DataFrame:
 
 
 def _tuples(frame: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
-    return frame.itertuples(index=False, name=None)
+    rows: Iterator[tuple[Any, ...]] = frame.itertuples(index=False, name=None)
+    return rows
 
 
 def _record(columns: pd.Index[Any], cells: tuple[Any, ...]) -> Record:
@@ -115,7 +119,9 @@ def _is_flat_chat(frame: pd.DataFrame) -> bool:
 
 def _refuse_unnamed_columns(frame: pd.DataFrame) -> None:
     """Only a lone unnamed column can be told to be the prompts."""
-    given = {name for name in (BARE_COLUMN, SECOND_BARE_COLUMN, "prompt") if _has_values(frame, name)}
+    given = {
+        name for name in (BARE_COLUMN, SECOND_BARE_COLUMN, "prompt") if _has_values(frame, name)
+    }
     if SECOND_BARE_COLUMN in given or given == {BARE_COLUMN, "prompt"}:
         raise RequestError("rows came as lists of several values: name the columns")
 
@@ -129,6 +135,6 @@ def _refuse_spread_object(frame: pd.DataFrame) -> None:
     spread = [name for name in _OBJECT_COLUMNS if name in frame.columns]
     if spread and not _SCHEMA_KEYS.isdisjoint(frame.index):
         raise RequestError(
-            f"{' and '.join(spread)} was spread over the rows, one key a row: send it as JSON text, "
-            "or send records, each with its own object"
+            f"{' and '.join(spread)} was spread over the rows, one key a row: send it as JSON "
+            "text, or send records, each with its own object"
         )

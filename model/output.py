@@ -92,7 +92,10 @@ def is_truncated(output: OutputRow) -> bool:
 def to_frame(rows: Sequence[OutputRow]) -> pd.DataFrame:
     """One record a row, in order: object columns, None for what is missing, never NaN."""
     return pd.DataFrame(
-        {f.name: pd.Series([getattr(r, f.name) for r in rows], dtype=object) for f in fields(OutputRow)}
+        {
+            f.name: pd.Series([getattr(r, f.name) for r in rows], dtype=object)
+            for f in fields(OutputRow)
+        }
     )
 
 
@@ -116,7 +119,7 @@ def _mean_logprob(choice: Choice) -> float | None:
     if not choice.logprobs:
         return None
     chosen = [r[token].logprob for token, r in zip(choice.token_ids, choice.logprobs, strict=False)]
-    return sum(chosen) / len(chosen)
+    return float(sum(chosen) / len(chosen))
 
 
 def _token_logprobs(choice: Choice) -> str | None:

@@ -1,4 +1,4 @@
-"""DataFrame and params -> RequestRows, lazily and in order; a bad row is a RowError in its place."""
+"""DataFrame and params -> RequestRows, lazily, in order; a bad row is a RowError in its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model.frames import Record, read_records
 from model.messages import Message, read_conversation
 
 CONTENT_FIELDS = ("prompt", "messages")
-_CONSTRAINT_SETTINGS = ("constraint_backend", "whitespace", "force_order")
+_CONSTRAINT_SETTINGS = ("constraint_backend", "whitespace", "force_order", "extra_properties")
 PARAMS = (*CONSTRAINT_FIELDS, *RequestFields.model_fields)
 COLUMNS = (*CONTENT_FIELDS, *(name for name in PARAMS if name != "fail_on_row_error"))
 
@@ -116,7 +116,9 @@ def _checked_row(index: int, record: Record, call: CallSettings) -> RequestRow:
 def _constraint(record: Record, fields: RequestFields, call: CallSettings) -> ConstraintSpec | None:
     """The row's own constraint, or else the call's, under the row's own settings."""
     given = given_constraints(record)
-    if not given and all(getattr(fields, s) == getattr(call.fields, s) for s in _CONSTRAINT_SETTINGS):
+    if not given and all(
+        getattr(fields, s) == getattr(call.fields, s) for s in _CONSTRAINT_SETTINGS
+    ):
         return call.constraint
     return read_constraint(given or call.given, fields)
 

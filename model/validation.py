@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 import regex
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
+from model.constraints.document import validator_for
 from model.constraints.regex import TooComplex, UnsupportedPattern, compile_pattern
 from model.constraints.spec import ConstraintSpec
 
@@ -43,17 +43,17 @@ def find_fault(text: str, constraint: ConstraintSpec) -> str | None:
 def _json_fault(text: str, json_schema: str) -> str | None:
     try:
         value = read_answer(text)
-    except ValueError as error:
-        return f"not valid JSON: {error}"
+    except ValueError as fault:
+        return f"not valid JSON: {fault}"
     try:
-        error = next(iter(_validator(json_schema)().iter_errors(value)), None)
+        broken = next(iter(_validator(json_schema)().iter_errors(value)), None)
     except (RecursionError, TooCostly):
         raise
-    except Exception as fault:  # jsonschema raises its dependencies' errors on odd schemas
+    except Exception as fault:  # noqa: BLE001  odd schemas raise anything in jsonschema
         return f"the answer could not be checked: {type(fault).__name__}"
-    if error is None:
+    if broken is None:
         return None
-    return f"not valid at {error.json_path}: keyword {error.validator!r} of the schema is broken"
+    return f"not valid at {broken.json_path}: keyword {broken.validator!r} of the schema is broken"
 
 
 def _object_fault(text: str, _: str) -> str | None:
@@ -123,7 +123,7 @@ def _matches_in_time(pattern: str, text: str, whole: bool) -> bool:
 def _validator(json_schema: str) -> Callable[[], Any]:
     """A maker of validators, each with a budget of its own, for one schema."""
     schema = json.loads(json_schema)
-    base = validator_for(schema, default=Draft202012Validator)
+    base = validator_for(schema)
     checks_formats = base.FORMAT_CHECKER
     return lambda: _bounded(base)(schema, registry=Registry(), format_checker=checks_formats)
 

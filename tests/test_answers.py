@@ -50,7 +50,7 @@ def test_report_32_report_34_300_rows_with_two_wrong_ones(loaded_model: Any) -> 
 
 
 def test_report_34_a_bad_regex_leaves_its_neighbours_alone(loaded_model: Any) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": "A number:", "regex": "[0-9]{3}"},
         {"prompt": "A number:", "regex": "foo**"},
         {"prompt": "Yes or no?", "choice": ["yes", "no"]},
@@ -78,7 +78,9 @@ def test_a_call_whose_own_schema_cannot_be_enforced_fails(loaded_model: Any) -> 
 
 
 def test_any_row_error_fails_the_call_when_asked(loaded_model: Any) -> None:
-    with pytest.raises(MlflowException, match="1 of 2 rows failed; row 1: INVALID_PROMPT") as caught:
+    with pytest.raises(
+        MlflowException, match="1 of 2 rows failed; row 1: INVALID_PROMPT"
+    ) as caught:
         predict(
             loaded_model,
             [{"prompt": "a"}, {"prompt": None}],
@@ -113,7 +115,7 @@ def test_report_35_the_error_column_is_stable(loaded_model: Any) -> None:
     fine = loaded_model.predict(pd.DataFrame({"prompt": ["a"]}), params={"max_tokens": 1})
     failed = loaded_model.predict(pd.DataFrame({"prompt": [None]}, dtype=object))
     for frame in (fine, failed):
-        assert all(dtype == object for dtype in frame.dtypes)
+        assert {str(dtype) for dtype in frame.dtypes} == {"object"}
     assert fine["error"].tolist() == [None]
     assert isinstance(failed["error"][0], str)
 
@@ -128,3 +130,17 @@ def test_streamed_pieces_add_up_to_the_answer(loaded_model: Any) -> None:
     ends = {event["row"]: event for event in events if "finish_reason" in event}
     assert ends[0]["output"] == pieces
     assert ends[1]["error"].startswith("INVALID_PROMPT")
+
+
+def test_probabilities_of_alternatives(loaded_model: Any) -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "Is fire hot? Answer yes or no.", "choice": ["yes", "no", "yesterday"]},
+        {"prompt": "Is fire hot? Answer yes or no.", "json_schema": GRADE},
+        {"prompt": "Is fire hot?"},
+    ]
+    chosen, graded, free = predict(loaded_model, rows, choice_probabilities=True, temperature=0.0)
+    for answer, texts in ((chosen, {"yes", "no", "yesterday"}), (graded, {"yes", "no"})):
+        found = json.loads(answer["probabilities"])
+        assert set(found) == texts
+        assert sum(found.values()) == pytest.approx(1)
+    assert free["error"].startswith("INVALID_PARAMETER_VALUE: choice_probabilities")

@@ -92,7 +92,9 @@ def reference(tokenizer: Any, request: RequestRow) -> list[int]:
     return ids
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(system=st.text(max_size=20), prompt=st.text(st.characters(codec="utf-8"), max_size=60))
 def test_the_models_own_template_is_followed_to_the_token(
     bpe: Any, system: str, prompt: str
@@ -118,7 +120,9 @@ def test_report_29_with_sentencepiece(sentencepiece: Any, spec: Any) -> None:
     assert controls(template, row(prompt=HOSTILE)) == controls(template, row(prompt=HARMLESS))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_report_29_no_content_makes_a_control_token(bpe: Any, data: st.DataObject) -> None:
     template = template_of("model", bpe)

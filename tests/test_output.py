@@ -14,8 +14,15 @@ from mlflow.types import DataType
 
 from model.completion import Choice, Completion
 from model.errors import DeadlineExceeded, EngineUnavailable, RowError, UnsupportedSchema
-from model.output import OUTPUT_TYPES, OutputRow, is_truncated, raise_if_wanted, to_error
-from model.output import to_frame, to_output
+from model.output import (
+    OUTPUT_TYPES,
+    OutputRow,
+    is_truncated,
+    raise_if_wanted,
+    to_error,
+    to_frame,
+    to_output,
+)
 from model.rows import RequestRow, parse_rows
 from signature import model_signature
 
@@ -116,7 +123,7 @@ def test_a_row_without_an_answer(error: Any, reason: str, text: str) -> None:
 
 def test_frames_hold_objects_and_none_but_never_nan() -> None:
     frame = to_frame([OutputRow(output="a", prompt_tokens=3), OutputRow(error="X: y")])
-    assert all(dtype == object for dtype in frame.dtypes)
+    assert {str(dtype) for dtype in frame.dtypes} == {"object"}
     assert frame["prompt_tokens"].tolist() == [3, None]
     assert frame["error"].tolist() == [None, "X: y"]
     assert not any(isinstance(cell, float) for cell in frame.to_numpy().ravel())

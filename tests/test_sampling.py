@@ -115,7 +115,7 @@ def test_a_schema_that_cannot_be_enforced_names_the_place() -> None:
     assert "$ref" in caught.value.message
 
 
-WRONG = [
+WRONG: list[tuple[str, list[Any]]] = [
     ("temperature", [-1, 2.5, math.inf, "hot", True, [1], 1e400]),
     ("max_tokens", [0, -1, 10**9, 1.5, "many", True, 2**70]),
     ("top_k", [-2, 1.5, 10**8]),
@@ -200,8 +200,10 @@ def test_report_16_an_unknown_param_that_reaches_us_is_refused() -> None:
         st.sampled_from([*PARAM_DEFAULTS, "prompt", "messages", "other"]),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-            lambda inner: st.lists(inner, max_size=3)
-            | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+            ),
             max_leaves=5,
         ),
         max_size=5,
@@ -215,7 +217,9 @@ def test_any_record_is_a_row_or_a_row_error(record: dict[str, Any]) -> None:
 
 
 def test_numbers_as_pandas_and_csv_have_them() -> None:
-    fields = row(max_tokens=5.0, seed=np.int64(7), temperature="0.5", n="2", ignore_eos="true").fields
+    fields = row(
+        max_tokens=5.0, seed=np.int64(7), temperature="0.5", n="2", ignore_eos="true"
+    ).fields
     assert (fields.max_tokens, fields.seed, fields.n) == (5, 7, 2)
     assert (fields.temperature, fields.ignore_eos) == (0.5, True)
 

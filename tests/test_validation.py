@@ -50,7 +50,10 @@ def test_a_broken_answer_is_found(text: str, json_schema: Any, what: str) -> Non
         ('{"姓氏": "在线 🎉"}', {"required": ["姓氏"]}),
         ('"Fifty men"', {"pattern": "^Fifty"}),
         ("[1, 2]", {"prefixItems": [{"type": "integer"}], "items": {"type": "integer"}}),
-        ('{"x1": 1}', {"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False}),
+        (
+            '{"x1": 1}',
+            {"patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False},
+        ),
         ("1", True),
     ],
 )

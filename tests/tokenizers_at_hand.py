@@ -11,7 +11,9 @@ from typing import Any
 import mistral_common
 from transformers import AutoTokenizer, LlamaTokenizerFast
 
-MISTRAL_V3 = Path(mistral_common.__file__).parent / "data/mistral_instruct_tokenizer_240323.model.v3"
+MISTRAL_V3 = (
+    Path(mistral_common.__file__).parent / "data/mistral_instruct_tokenizer_240323.model.v3"
+)
 
 
 def bpe_tokenizer(small_model_dir: Path) -> Any:
