@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scoring.errors import Interrupted, ScoringError, UsageError
 from scoring.job import CHUNK_ROWS, Job
 from scoring.options import extra_params, pairs, read_schema, read_text
-from scoring.run import Options, score
+from scoring.run import Options, Result, score, score_frame
+
+if TYPE_CHECKING:
+    from scoring.spark import score_spark
+
+__all__ = ["Job", "Options", "Result", "ScoringError", "score", "score_frame", "score_spark"]
 
 ALL_ANSWERED, FAILURE, USAGE, ROW_ERRORS = 0, 1, 2, 3
 
@@ -91,6 +96,15 @@ def told(error: ScoringError) -> int:
     what = "go on" if isinstance(error, Interrupted) else "try the remaining rows again"
     print(f"score: run the same command to {what}", file=sys.stderr)
     return FAILURE
+
+
+def __getattr__(name: str) -> Any:
+    """score_spark, where PySpark is installed: nothing else here needs it."""
+    if name == "score_spark":
+        from scoring.spark import score_spark
+
+        return score_spark
+    raise AttributeError(name)
 
 
 if __name__ == "__main__":

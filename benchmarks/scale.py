@@ -162,7 +162,8 @@ def main() -> None:
     parser.add_argument("--chunk-rows", type=int, default=256)
     given = parser.parse_args()
     if given.work:
-        work(*given.work, given.seconds, given.chunk_rows)
+        source, output = given.work
+        work(source, output, given.seconds, given.chunk_rows)
         return
     with tempfile.TemporaryDirectory(prefix="formline-scale-") as scratch:
         folder = Path(scratch)

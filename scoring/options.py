@@ -78,10 +78,22 @@ def schema_of(name: str) -> str:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-        return json.dumps(TypeAdapter(found).json_schema(), ensure_ascii=False)
+        return json.dumps(_closed(TypeAdapter(found).json_schema()), ensure_ascii=False)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--pydantic {name}: {error}") from error
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise UsageError(f"--pydantic {name}: {error.message}") from error
     finally:
         sys.path.remove(str(Path.cwd()))
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with its objects closed: a type's fields are all its fields."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _closed(value) for key, value in schema.items()}
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        inner.setdefault("additionalProperties", False)
+    return inner

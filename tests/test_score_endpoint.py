@@ -35,7 +35,8 @@ def target_of(endpoint: FaultyEndpoint, **params: Any) -> EndpointTarget:
 def answers_of(endpoint: FaultyEndpoint, rows: pd.DataFrame = ROWS) -> list[dict[str, Any]]:
     target = target_of(endpoint, temperature=0)
     try:
-        return target.answer(rows).to_pylist()
+        answers: list[dict[str, Any]] = target.answer(rows).to_pylist()
+        return answers
     finally:
         target.close()
 

@@ -1,0 +1,150 @@
+"""Scoring on a real local cluster: two executors, the real model, an executor killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+
+from register import Registered
+from scoring.errors import UsageError
+from tests.live_endpoint import alive, wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+ROWS, PARTITIONS = 2_000, 8
+PARAMS = {"temperature": 0, "max_tokens": 1}
+
+
+@pytest.fixture(scope="module")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where executors and their engines meet; short, for a socket's path is limited."""
+    path = tmp_path_factory.mktemp("rooms")
+    path.chmod(0o700)
+    yield path
+    wait_for(lambda: not any(alive(pid) for pid, _ in starts(path)), "the hosts end with Spark")
+
+
+@pytest.fixture(scope="module")
+def spark(rooms: Path, registered_model: Registered) -> Iterator[Any]:
+    """Two executors with two slots each: four tasks at once want one engine an executor."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.FORMLINE_EXECUTOR_DIR": str(rooms),
+        "spark.executorEnv.FORMLINE_EXECUTOR_CORES": "1",
+        "spark.executorEnv.VLLM_LOGGING_LEVEL": "WARNING",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.network.timeout": "600s",
+    }
+    builder = SparkSession.builder.master("local-cluster[2,2,512]").appName("formline-tests")
+    session = builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def starts(rooms: Path) -> list[tuple[int, int]]:
+    """(host's pid, executor's pid) of every engine that was started."""
+    lines = [line for path in rooms.glob("*/starts") for line in path.read_text().splitlines()]
+    return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+
+def kill_first_executor(rooms: Path, killed: list[tuple[int, int]]) -> None:
+    """Kills the first executor whose engine is ready to answer."""
+    give_up = time.monotonic() + 400
+    while time.monotonic() < give_up:
+        for path in rooms.glob("*/s"):
+            host, executor = map(int, (path.parent / "starts").read_text().split()[:2])
+            killed.append((host, executor))
+            os.kill(executor, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+
+
+def test_2000_rows_with_an_executor_killed_on_the_way(
+    spark: Any, rooms: Path, registered_model: Registered
+) -> None:
+    from scoring.spark import score_spark
+
+    rows = spark.range(ROWS).selectExpr("id", "concat('Say ', id) AS prompt")
+    scored = score_spark(rows.repartition(PARTITIONS), registered_model.uri, params=PARAMS)
+    killed: list[tuple[int, int]] = []
+    killer = threading.Thread(target=kill_first_executor, args=(rooms, killed))
+    killer.start()
+    answers = scored.collect()
+    killer.join()
+    assert sorted(row["id"] for row in answers) == list(range(ROWS))
+    assert all(row["error"] is None or row["error"] == "truncated" for row in answers)
+    assert all(row["completion_tokens"] == 1 for row in answers)
+    ((host, executor),) = killed
+    wait_for(lambda: not alive(host), "the dead executor's engine ends too")
+    executors = [started_for for _, started_for in starts(rooms)]
+    assert len(executors) == len(set(executors)), "an executor started two engines"
+    assert executor in executors
+
+
+def test_plain_spark_udf_shares_the_engines(
+    spark: Any, rooms: Path, registered_model: Registered
+) -> None:
+    from pyspark.sql.functions import struct
+
+    before = starts(rooms)
+    predict = mlflow.pyfunc.spark_udf(
+        spark, registered_model.uri, env_manager="local", params=PARAMS
+    )
+    rows = spark.range(40).selectExpr("concat('Say ', id) AS prompt").repartition(4)
+    answers = rows.withColumn("answer", predict(struct("prompt"))).collect()
+    assert len(answers) == 40
+    assert all(row["answer"]["completion_tokens"] == 1 for row in answers)
+    new = set(starts(rooms)) - set(before)
+    assert {executor for _, executor in new}.isdisjoint({executor for _, executor in before})
+
+
+def test_typed_answers_are_structs(spark: Any, registered_model: Registered) -> None:
+    from scoring.spark import score_spark
+
+    schema = '{"type":"object","properties":{"n":{"enum":[1,2]}},"required":["n"]}'
+    rows = spark.createDataFrame([(1, "one"), (2, "two")], "id int, text string").repartition(1)
+    scored = score_spark(
+        rows,
+        registered_model.uri,
+        params={"temperature": 0, "max_tokens": 32},
+        json_schema=schema,
+        prompt_template="Say {{ text }}.",
+        typed=True,
+    )
+    assert scored.schema["parsed"].dataType.simpleString() == "struct<n:bigint>"
+    assert {row["parsed"]["n"] for row in scored.collect()} <= {1, 2}
+
+
+def test_wrong_names_are_refused_before_anything_runs(
+    spark: Any, registered_model: Registered
+) -> None:
+    from scoring.spark import score_spark
+
+    rows = spark.range(1).selectExpr("'a' AS prompt")
+    with pytest.raises(UsageError, match="did you mean temperature"):
+        score_spark(rows, registered_model.uri, params={"Temperature": 0})
+    with pytest.raises(UsageError, match="no column"):
+        score_spark(rows, registered_model.uri, columns={"prompt": "text"})
