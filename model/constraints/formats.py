@@ -70,13 +70,19 @@ def _label(longest: int) -> str:
 _HOSTNAME = rf"{_label(63)}(?:\.{_label(63)}(?:\.{_label(20)}){{0,6}})?"
 _ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 _MAIL_DOMAIN = rf"{_label(63)}(?:\.{_label(62)}(?:\.{_label(20)}){{0,3}})?"
-_EMAIL = rf"(?=[^@]{{1,63}}@){_ATOM}+(?:\.{_ATOM}+)*@{_MAIL_DOMAIN}"
+
+
+def _address(atom: str, domain: str) -> Dfa:
+    """A dot-atom of at most 63 characters at a domain."""
+    atoms = compile_pattern(rf"{atom}+(?:\.{atom}+)*", anchored=True)
+    local = dfa.intersect(atoms, dfa.length_between(1, 63))
+    return dfa.concat(local, compile_pattern(f"@{domain}", anchored=True))
+
+
 _LETTERS = "\u00a1-\u1fff\u2070-\ud7ff\uf900-\ufdcf\ufdf0-\uffdc\U00010000-\U0001fffd"
 _WIDE_ATOM = _ATOM[:-1] + _LETTERS + "]"
 _WIDE_LABEL = f"[A-Za-z0-9{_LETTERS}](?:[A-Za-z0-9{_LETTERS}-]{{0,40}}[A-Za-z0-9{_LETTERS}])?"
-_IDN_EMAIL = (
-    rf"(?=[^@]{{1,63}}@){_WIDE_ATOM}+(?:\.{_WIDE_ATOM}+)*@{_WIDE_LABEL}(?:\.{_WIDE_LABEL}){{0,3}}"
-)
+_WIDE_DOMAIN = rf"{_WIDE_LABEL}(?:\.{_WIDE_LABEL}){{0,3}}"
 _IDN_LABEL = (
     "(?:[a-z0-9](?:-?[a-z0-9]){0,30}"
     "|[a-z0-9\u00df-\u00f6\u00f8-\u00ff\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5]{1,10})"
@@ -157,9 +163,9 @@ FORMATS: dict[str, str | Callable[[], Dfa]] = {
     "date": _DATE,
     "date-time": rf"{_DATE}[Tt]{_TIME}",
     "duration": _duration(),
-    "email": _EMAIL,
+    "email": lambda: _address(_ATOM, _MAIL_DOMAIN),
     "hostname": _HOSTNAME,
-    "idn-email": _IDN_EMAIL,
+    "idn-email": lambda: _address(_WIDE_ATOM, _WIDE_DOMAIN),
     "idn-hostname": _IDN_HOSTNAME,
     "ipv4": _IPV4,
     "ipv6": _ipv6(),

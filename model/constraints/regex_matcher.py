@@ -37,10 +37,13 @@ _START = -1  # the context of the first character
 
 
 class _Formulas:
-    """And, or, not of formulas, paid for from a budget."""
+    """And, or, not of formulas, paid for from a budget.
 
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
+    `is_plain` says that no clause will ever have two literals.
+    """
+
+    def __init__(self, budget: Budget, *, is_plain: bool) -> None:
+        self._budget, self._is_plain = budget, is_plain
 
     def either(self, formulas: Iterable[Formula]) -> Formula:
         return self._absorb(frozenset[Clause]().union(*formulas))
@@ -50,7 +53,7 @@ class _Formulas:
         self._budget.spend(len(formula))
         if frozenset() in formula:
             return TRUE
-        if all(len(clause) == 1 for clause in formula):
+        if self._is_plain or all(len(clause) == 1 for clause in formula):
             return formula
         self._budget.spend(len(formula) ** 2 // 4)
         return frozenset(c for c in formula if not any(other < c for other in formula))
@@ -127,7 +130,8 @@ class Matcher:
         self._everything = frozenset(range(self._alphabet.size))
         self._known, self._contexts = self._knowledge()
         self._budget = Budget()
-        self._algebra = _Formulas(self._budget)
+        is_plain = not any(isinstance(instruction, Look) for instruction in self._code)
+        self._algebra = _Formulas(self._budget, is_plain=is_plain)
         self._formulas: dict[tuple[int, int], Formula] = {}
         self._moves: dict[Clause, dict[int, Formula]] = {}
 
@@ -172,11 +176,14 @@ class Matcher:
             for letter, formula in move.items():
                 reached.setdefault(letter, []).append(formula)
         shared: dict[tuple[int, ...], Formula] = {}
-        for formulas in reached.values():
+        found: dict[int, Formula] = {}
+        for letter, formulas in reached.items():
             key = tuple(map(id, formulas))
-            if key not in shared:
-                shared[key] = self._algebra.either(formulas)
-        return {letter: shared[tuple(map(id, formulas))] for letter, formulas in reached.items()}
+            known = formulas[0] if len(formulas) == 1 else shared.get(key)
+            if known is None:
+                known = shared[key] = self._algebra.either(formulas)
+            found[letter] = known
+        return found
 
     def _clause_moves(self, clause: Clause) -> dict[int, Formula]:
         known = self._moves.get(clause)
