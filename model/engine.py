@@ -10,7 +10,7 @@ rows of all callers share its continuous batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
 from typing import Any, cast
 
@@ -84,7 +84,7 @@ class Engine:
         total: int | None = None,
         max_waiting_rows: int | None = None,
         log_content: bool = False,
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Generator[tuple[int, Answer]]:
         """Yields (position, outcome) as rows finish: each row once, in any order.
 
         `requests` is pulled lazily; an error in it is passed on as that row's outcome. Rows not
@@ -107,7 +107,7 @@ class Engine:
         total: int | None = None,
         max_waiting_rows: int | None = None,
         log_content: bool = False,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Like `generate`, but first yields (position, Chunk) as tokens come.
 
         A row still ends with its Completion, of which only the token counts are whole, or with
@@ -136,7 +136,7 @@ class Engine:
         log_content: bool,
         *,
         streaming: bool,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         record = CallRecord(total, self.tokenizer.decode if log_content else None)
         call = Call(
             self._rows,

@@ -112,7 +112,7 @@ def test_rows_of_many_threads_get_their_own_answers(
 def test_one_bad_row_is_one_rows_error(engine: Engine, ask: Callable[..., EngineRequest]) -> None:
     too_long = EngineRequest([1] * 5000, SamplingParams(max_tokens=5))
     no_such_token = EngineRequest([10**9], SamplingParams(max_tokens=5))
-    rows = [ask(), too_long, RowError("not valid"), no_such_token, ask()]
+    rows: list[Any] = [ask(), too_long, RowError("not valid"), no_such_token, ask()]
     outcomes = dict(engine.generate(rows, deadline_s=None))
     assert [isinstance(outcomes[p], RowError) for p in range(5)] == [False, True, True, True, False]
     assert outcomes[0].choices[0].text == outcomes[4].choices[0].text  # type: ignore[union-attr]
@@ -150,13 +150,13 @@ def test_a_full_queue_refuses_new_calls(engine: Engine, ask: Callable[..., Engin
     next(rows)
     with pytest.raises(EngineOverloaded, match="try again"):
         next(engine.generate([ask()], deadline_s=None, max_waiting_rows=1))
-    rows.close()  # type: ignore[attr-defined]
+    rows.close()
     assert wait_for(lambda: unfinished(engine) == 0), "a caller that left has its rows aborted"
     assert list(engine.generate([ask()], deadline_s=None, max_waiting_rows=1))
 
 
 def test_streamed_pieces_are_the_answer(engine: Engine, ask: Callable[..., EngineRequest]) -> None:
-    rows = [ask(tokens=12), ask("One, two,", tokens=12), RowError("bad")]
+    rows: list[Any] = [ask(tokens=12), ask("One, two,", tokens=12), RowError("bad")]
     whole = dict(engine.generate(rows, deadline_s=None))
     pieces: dict[int, str] = {0: "", 1: ""}
     ends: dict[int, Completion | FormlineError] = {}
@@ -174,7 +174,7 @@ def test_streamed_pieces_are_the_answer(engine: Engine, ask: Callable[..., Engin
 def test_closing_a_stream_aborts_its_row(engine: Engine, ask: Callable[..., EngineRequest]) -> None:
     stream = engine.stream([ask(tokens=LONG)], deadline_s=None)
     assert isinstance(next(stream)[1], Chunk)
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert wait_for(lambda: unfinished(engine) == 0)
 
 
