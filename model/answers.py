@@ -17,7 +17,7 @@ from model.constraints.check import check_constraint
 from model.engine import Engine
 from model.engine_call import Event
 from model.errors import FormlineError
-from model.output import OutputRow, is_truncated, raise_if_wanted, to_error, to_output
+from model.output import REFUSAL, OutputRow, is_truncated, raise_if_wanted, to_error, to_output
 from model.rows import RequestRow, Rows
 from model.sampling import Limits, build_sampling_params
 
@@ -44,10 +44,12 @@ _Outcome: TypeAlias = tuple[int, _Try | None, Completion | FormlineError]
 class Answering:
     """Answers the rows of calls with one engine and one chat template. Thread-safe."""
 
-    def __init__(self, engine: Engine, template: ChatTemplate) -> None:
+    def __init__(
+        self, engine: Engine, template: ChatTemplate, refusal_marks: Sequence[str] = ()
+    ) -> None:
         self._engine = engine
         self._template = template
-        self._limits = Limits(engine.max_model_len, template.control_ids)
+        self._limits = Limits(engine.max_model_len, template.control_ids, tuple(refusal_marks))
 
     def answer(
         self,
@@ -77,7 +79,7 @@ class Answering:
         while positions:
             again = []
             for place, done, outcome in generate(tries, len(positions)):
-                output = _judge(done, outcome)
+                output = _judge(done, outcome, self._limits)
                 if not _is_worse(output, outputs[positions[place]]):
                     outputs[positions[place]] = output
                 if done is not None and self._is_worth_another(done, output):
@@ -118,7 +120,8 @@ class Answering:
                 if isinstance(event, Chunk):
                     yield from _pieces(position, event)
                 else:
-                    yield {"row": position, **asdict(_judge(sent.pop(position, None), event))}
+                    output = _judge(sent.pop(position, None), event, self._limits)
+                    yield {"row": position, **asdict(output)}
 
     def _generate(
         self,
@@ -186,12 +189,23 @@ def _pieces(position: int, chunk: Chunk) -> Iterator[dict[str, Any]]:
             yield {"row": position, "choice": chunk.choice, name: text}
 
 
-def _judge(done: _Try | None, outcome: Completion | FormlineError) -> OutputRow:
+def _judge(done: _Try | None, outcome: Completion | FormlineError, limits: Limits) -> OutputRow:
     if isinstance(outcome, FormlineError):
         return to_error(outcome)
     if done is None or isinstance(done.item, FormlineError):
         raise TypeError("only rows that were sent are completed")
-    return to_output(done.item, outcome)
+    return to_output(done.item, _with_refusals(outcome, limits))
+
+
+def _with_refusals(completion: Completion, limits: Limits) -> Completion:
+    """The completion with its refused choices marked as such."""
+    if not any(limits.is_refusal(choice.stop_reason) for choice in completion.choices):
+        return completion
+    choices = [
+        replace(choice, finish_reason=REFUSAL) if limits.is_refusal(choice.stop_reason) else choice
+        for choice in completion.choices
+    ]
+    return replace(completion, choices=choices)
 
 
 def _row_to_weigh(done: _Try | None, output: OutputRow) -> RequestRow | None:

@@ -127,6 +127,9 @@ class ModelConfig(Frozen):
     rebuild_attempts: Annotated[int, Field(ge=0)] = Field(
         default=3, description="rebuilds of a dead engine before it is reported unhealthy for good"
     )
+    refusal_marks: list[str] = Field(
+        default=[], description="texts or control tokens with which the model says it refuses"
+    )
     string_columns: bool = Field(
         default=False, description="the signature's columns are strings, where null reads None"
     )

@@ -15,6 +15,8 @@ from model.rows import RequestRow, Rows
 from model.validation import find_fault
 
 TRUNCATED = "truncated"
+REFUSAL = "refusal"
+_CUT_SHORT = {"length": TRUNCATED, REFUSAL: REFUSAL}
 OUTPUT_TYPES: dict[str, DataType] = {
     "output": DataType.string,
     "finish_reason": DataType.string,
@@ -109,8 +111,8 @@ def _judge(row: RequestRow, choice: Choice) -> _Answer:
     )
     if row.constraint is None:
         return answer
-    if choice.finish_reason == "length":
-        return replace(answer, error=TRUNCATED)
+    if choice.finish_reason in _CUT_SHORT:
+        return replace(answer, error=_CUT_SHORT[choice.finish_reason])
     fault = find_fault(choice.text, row.constraint)
     return answer if fault is None else replace(answer, error=f"INVALID_OUTPUT: {fault}")
 

@@ -45,7 +45,7 @@ class FormlineModel(PythonModel):
         self.config = ModelConfig.from_mlflow(context.model_config)
         self.engine = Engine.acquire(context.artifacts[ARTIFACT], self.config)
         template = ChatTemplate.from_config(self.config.chat_template, self.engine.tokenizer)
-        self.answering = Answering(self.engine, template)
+        self.answering = Answering(self.engine, template, self.config.refusal_marks)
 
     # The hint is one MLflow makes no signature from; without any it would warn at every load.
     def predict(

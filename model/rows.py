@@ -78,7 +78,7 @@ def read_params(params: Mapping[str, Any] | None) -> CallSettings:
     try:
         fields = check_fields(_settings(values))
         given = given_constraints(values)
-        return CallSettings(fields, given, read_constraint(given, fields))
+        return CallSettings(fields, given, _agreeing(fields, read_constraint(given, fields)))
     except RowError as error:
         raise RequestError(f"params: {error.message}") from None
 
@@ -110,7 +110,8 @@ def _checked_row(index: int, record: Record, call: CallSettings) -> RequestRow:
         fields.system_prompt,
         own_system="system_prompt" in own,
     )
-    return RequestRow(index, messages, fields, _constraint(record, fields, call))
+    constraint = _agreeing(fields, _constraint(record, fields, call))
+    return RequestRow(index, messages, fields, constraint)
 
 
 def _constraint(record: Record, fields: RequestFields, call: CallSettings) -> ConstraintSpec | None:
@@ -121,6 +122,17 @@ def _constraint(record: Record, fields: RequestFields, call: CallSettings) -> Co
     ):
         return call.constraint
     return read_constraint(given or call.given, fields)
+
+
+def _agreeing(fields: RequestFields, constraint: ConstraintSpec | None) -> ConstraintSpec | None:
+    """The constraint, unless a setting forbids the end that it may force."""
+    if constraint is not None and (fields.ignore_eos or fields.min_tokens > 1):
+        name = "ignore_eos" if fields.ignore_eos else "min_tokens above 1"
+        raise RowError(
+            f"{name} cannot hold under a constraint, which ends an answer when it is complete",
+            "INVALID_PARAMETER_VALUE",
+        )
+    return constraint
 
 
 def _without_null_texts(record: Record, text_columns: bool) -> Record:

@@ -15,10 +15,20 @@ from model.rows import RequestRow
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine allows. `stop_tokens` are the control tokens by their text."""
+    """What the engine allows, and where its model stops.
+
+    `stop_tokens` are the control tokens by their text; `refusal_marks` are texts or control
+    tokens with which the model says that it refuses.
+    """
 
     max_model_len: int
     stop_tokens: Mapping[str, int]
+    refusal_marks: tuple[str, ...] = ()
+
+    def is_refusal(self, stop_reason: str | int | None) -> bool:
+        """Whether an answer that stopped there was refused."""
+        marks = {*self.refusal_marks, *_stop_token_ids(self.refusal_marks, self.stop_tokens)}
+        return stop_reason in marks
 
 
 def build_sampling_params(
@@ -39,6 +49,7 @@ def build_sampling_params(
             "PROMPT_TOO_LONG",
         )
     budget = min(max_tokens or fields.max_tokens, room)
+    stops = (*fields.stop, *limits.refusal_marks)
     return SamplingParams(
         n=fields.n,
         temperature=fields.temperature,
@@ -52,8 +63,8 @@ def build_sampling_params(
         max_tokens=budget,
         min_tokens=min(fields.min_tokens, budget),
         ignore_eos=fields.ignore_eos,
-        stop=list(fields.stop),
-        stop_token_ids=_stop_token_ids(fields.stop, limits.stop_tokens),
+        stop=list(stops),
+        stop_token_ids=_stop_token_ids(stops, limits.stop_tokens),
         logprobs=fields.logprobs,
         structured_outputs=_structured_outputs(row),
     )

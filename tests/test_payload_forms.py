@@ -68,7 +68,7 @@ record_lists = st.lists(
             "temperature": st.none() | st.floats(0, 2),
             "max_tokens": st.none() | st.integers(1, 4096),
             "json_schema": st.none() | st.just(SCHEMA) | st.just(json.dumps(SCHEMA)),
-            "ignore_eos": st.none() | st.booleans(),
+            "force_order": st.none() | st.booleans(),
         }
     ),
     min_size=1,
@@ -87,7 +87,7 @@ def expected(record: Record) -> Record:
         "turns": [*turns, ("user", record["prompt"])],
         "temperature": 0.1 if record["temperature"] is None else record["temperature"],
         "max_tokens": record["max_tokens"] or 512,
-        "ignore_eos": bool(record["ignore_eos"]),
+        "force_order": bool(record["force_order"]),
         "json_schema": None if record["json_schema"] is None else SCHEMA,
     }
 
@@ -96,7 +96,7 @@ def seen(row: Record) -> Record:
     constraint = row["constraint"]
     return {
         "turns": [(message["role"], message["content"]) for message in row["messages"]],
-        **{name: row["fields"][name] for name in ("temperature", "max_tokens", "ignore_eos")},
+        **{name: row["fields"][name] for name in ("temperature", "max_tokens", "force_order")},
         "json_schema": None if constraint is None else json.loads(constraint["text"]),
     }
 

@@ -171,6 +171,8 @@ def test_a_wrong_param_fails_the_call(value: float) -> None:
         ({"response_format": {"type": "json_schema"}}, 'needs a "json_schema"'),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "schema"),
         ({"min_tokens": 600}, "at most max_tokens"),
+        ({"min_tokens": 2, "regex": "a"}, "min_tokens above 1 cannot hold under a constraint"),
+        ({"ignore_eos": True, "choice": ["a"]}, "ignore_eos cannot hold under a constraint"),
         ({"prompt": None}, "neither prompt nor messages"),
         ({"prompt": 5}, "prompt must be text, got an integer (5)"),
         ({"prompt": "\ud83d"}, "half a surrogate pair"),
@@ -269,3 +271,17 @@ def test_a_rows_settings_hold_for_the_calls_constraint() -> None:
     (parsed,) = parse_rows([{"prompt": "a", "whitespace": "none"}], {"regex": "a"})
     assert isinstance(parsed, RequestRow)
     assert parsed.constraint == ConstraintSpec("regex", "a", whitespace="none")
+
+
+def test_refusal_marks_stop_every_row() -> None:
+    limits = Limits(100, {"<|refused|>": 7}, ("<|refused|>", "I cannot"))
+    params = build_sampling_params(row(stop="END"), limits, prompt_tokens=10)
+    assert params.stop == ["END", "<|refused|>", "I cannot"]
+    assert params.stop_token_ids == [7]
+    assert [limits.is_refusal(reason) for reason in (7, "I cannot", "END", 8, None)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]

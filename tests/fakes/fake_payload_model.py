@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import pandas as pd
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
@@ -23,7 +24,9 @@ class FakePayloadModel(PythonModel):
     def load_context(self, context: Any) -> None:
         self.text_columns = bool((context.model_config or {}).get("text_columns"))
 
-    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
         with as_call_errors():
             rows = parse_rows(model_input, params, text_columns=self.text_columns)
             return to_frame([_echo(item) for item in rows])
