@@ -28,6 +28,8 @@ from model.reasoning import ReasoningSplitter
 from model.supervisor import Supervisor
 from model.window import Window
 
+_NOT_ENDS = {"abort", "error"}  # finish reasons of vLLM that leave half an answer
+
 
 class EngineRows:
     """The loop's side of all calls. `start` and `abort` may be called from any thread."""
@@ -90,7 +92,12 @@ class EngineRows:
         except Exception as error:  # noqa: BLE001 (one row's fault must not end the others)
             return EngineError(f"the engine failed on this row: {error or type(error).__name__}")
         self._supervisor.row_answered()
-        return completion
+        stopped = {choice.finish_reason for choice in completion.choices} & _NOT_ENDS
+        return (
+            EngineError(f"the engine stopped this row ({', '.join(stopped)})")
+            if stopped
+            else completion
+        )
 
     async def _answer(self, call: Call, position: int, request: EngineRequest) -> Completion:
         splitter = self._supervisor.splitter if request.reasoning else None
