@@ -1,0 +1,99 @@
+"""The demo's own pieces; its whole run is `make demo`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import demo
+from scripts.scoring_server import serve
+from scripts.worked_example import is_valid
+
+
+@pytest.mark.parametrize(
+    ("answer", "valid"),
+    [
+        ('{"grade":"yes"}', True),
+        ('{ "grade": "no" }', True),
+        ('{"grade":"maybe"}', False),
+        ('{"grade":"yes"', False),
+        ("yes", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_a_grade_counts_as_valid(answer: str | None, valid: bool) -> None:
+    assert is_valid(answer) is valid
+
+
+def test_a_row_counts_when_it_is_valid_both_ways() -> None:
+    yes = '{"grade":"yes"}'
+    assert demo.both_valid(yes, yes)
+    assert not demo.both_valid(yes, None)
+    assert not demo.both_valid("{", yes)
+
+
+def test_other_weights_or_sources_have_another_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"12")
+    one = demo.fingerprint(tmp_path)
+    assert demo.fingerprint(tmp_path) == one
+    (tmp_path / "model.safetensors").write_bytes(b"123")
+    other_weights = demo.fingerprint(tmp_path)
+    monkeypatch.setattr(demo, "SOURCES", demo.SOURCES[1:])
+    assert len({one, other_weights, demo.fingerprint(tmp_path)}) == 3
+
+
+def test_what_libraries_print_goes_to_the_log_and_the_console_stays(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = (
+        "import os, sys; from pathlib import Path; from scripts import demo\n"
+        f"with demo.chatter_to(Path({str(log)!r})):\n"
+        "    os.system('echo child'); sys.stderr.write('library')\n"
+        "    demo.console.print('ours')\n"
+        "print('after')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert done.stdout.split() == ["ours", "after"]
+    assert done.stderr == ""
+    assert {"child", "library"} <= set(log.read_text(encoding="utf-8").replace("ry", "ry ").split())
+
+
+def test_a_failure_names_the_log(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from scripts import demo\n"
+        f"with demo.chatter_to(Path({str(tmp_path / 'log')!r})):\n    1 / 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 1
+    assert "log" in done.stdout
+    assert "ZeroDivisionError" in done.stderr
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(demo.ROOT), "PYTHONWARNINGS": "ignore"}
+
+
+def test_a_server_that_does_not_come_up_shows_its_log(registry: str) -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"(?s)did not come up; its log ends:.*no-such-model"),
+        serve("models:/no-such-model/1"),
+    ):
+        pytest.fail("there is nothing to serve")
