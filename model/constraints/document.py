@@ -7,6 +7,7 @@ bounded before anything recurses over it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -25,6 +26,7 @@ from model.errors import UnsupportedSchema
 MAX_TEXT = 2_000_000
 MAX_NESTING = 100
 MAX_VALUES = 200_000
+MAX_SECONDS = 4.0
 
 Json = Any
 _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -115,8 +117,11 @@ class Document:
     """The places of one schema. `place` finds or makes them; equal leaves share one."""
 
     def __init__(self, contents: Json) -> None:
+        if not isinstance(contents, Mapping | bool):
+            raise UnsupportedSchema("a schema must be an object or a boolean")
         self.contents = contents
         self._pointers = {id(value): (value, pointer) for value, pointer in _walk(contents)}
+        self._deadline = time.monotonic() + MAX_SECONDS
         self.dialect, self.draft = _dialect(contents)
         self._places: dict[int, Place] = {}
         self._leaves: dict[str, Place] = {}
@@ -187,6 +192,7 @@ class Document:
 
     def child(self, parent: Place, keyword: str, value: Json, *path: str) -> Place:
         """The place of the subschema `value`, found in `parent` under `keyword`."""
+        self.check_time()
         if isinstance(value, Place):  # of a synthetic schema
             return value
         steps = "".join(f"/{_escape(step)}" for step in (keyword, *path))
@@ -206,6 +212,14 @@ class Document:
             found = Place(value, origin.pointer, draft, origin.resolver, is_synthetic=True)
             self._synthetic[full] = found
         return found
+
+    def check_time(self) -> None:
+        """Raises UnsupportedSchema when compiling has taken too long."""
+        if time.monotonic() > self._deadline:
+            raise UnsupportedSchema(
+                f"the schema needs more than {MAX_SECONDS:.0f} s to compile",
+                hint="use fewer combinations of anyOf, oneOf and allOf, or simpler patterns",
+            )
 
     def negation(self, of: Place) -> Place:
         """The place `{"not": of}`."""

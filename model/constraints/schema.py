@@ -6,7 +6,6 @@ bounds on depth, whitespace and number texts; or UnsupportedSchema names the pla
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from model.constraints.arrays import array_shape, read_items
@@ -30,7 +29,6 @@ from model.constraints.terms import Term, Terms
 from model.errors import UnsupportedSchema
 
 MAX_NODES = 20_000
-MAX_SECONDS = 4.0
 _LOOK_AHEAD = 3  # levels searched for a contradiction between branches of a oneOf
 
 Conj = frozenset[Place]
@@ -70,7 +68,6 @@ class Compiler:
         }
         self._nodes: dict[tuple[Conj, bool], Node] = {}
         self._pending: list[tuple[Conj, bool, Node]] = []
-        self._deadline = time.monotonic() + MAX_SECONDS
 
     def compile(self) -> Node:
         """The root node, with everything impossible taken out."""
@@ -102,11 +99,7 @@ class Compiler:
     def _check_bounds(self) -> None:
         if len(self._nodes) > MAX_NODES:
             raise UnsupportedSchema(f"the schema needs more than {MAX_NODES} nodes")
-        if time.monotonic() > self._deadline:
-            raise UnsupportedSchema(
-                f"the schema needs more than {MAX_SECONDS:.0f} s to compile",
-                hint="use fewer combinations of anyOf, oneOf and allOf, or simpler patterns",
-            )
+        self.document.check_time()
 
     def _fill(self, node: Node, conj: Conj, *, is_unique: bool) -> None:
         if self.document.false in conj:

@@ -71,10 +71,10 @@ class StringLang:
         least = max(self.minimum - length, 0)
         if self.maximum is None:
             most = least + len(self.dfa.edges)
-        elif length > self.maximum:
-            return False
         else:
             most = self.maximum - length
+        if most < least:
+            return False
         exact, stable_from, stable = self._rests
         if most >= stable_from and state in stable:
             return True

@@ -117,6 +117,7 @@ class Terms:
 
     def _simplify(self, terms: Iterable[Term]) -> Any:
         kept: dict[Term, None] = {}
+        self.document.check_time()
         for term in terms:
             kept[term] = None
             if len(kept) > MAX_TERMS:
