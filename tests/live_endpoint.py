@@ -102,7 +102,7 @@ class LiveEndpoint:
         assert self.process is not None
         assert self.process.poll() is None, self.log()
         try:
-            return requests.get(f"{self.url}/health", timeout=5).ok
+            return bool(requests.get(f"{self.url}/health", timeout=5).ok)
         except requests.ConnectionError:
             return False
 
