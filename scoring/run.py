@@ -76,11 +76,16 @@ def score(
     output_format: str | None = None,
     options: Options = DEFAULTS,
 ) -> Result:
-    """Answers every row of `source` (a path or a DataFrame) into `output`, a path.
+    """Answers every row of `source` (a path, spark:TABLE or a DataFrame) into `output`.
 
     Continues the unfinished job it finds beside the output. Raises UsageError before anything is
     scored, TargetError when the model or endpoint gives up, Interrupted on Ctrl-C.
     """
+    if isinstance(source, str) and source.startswith("spark:"):
+        from scoring.spark_tables import score_table
+
+        totals = score_table(source, output, job, overwrite=options.overwrite)
+        return Result(output, totals, {}, None)
     place = open_output(output, output_format, options.overwrite)
     return _run(_source(source, input_format), place, job, target, options)
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import mlflow
 import pytest
+from typer.testing import CliRunner
 
+import score
 from register import Registered
 from scoring.errors import UsageError
 from tests.live_endpoint import alive, wait_for
@@ -56,6 +58,8 @@ def spark(rooms: Path, registered_model: Registered) -> Iterator[Any]:
         "spark.executorEnv.VLLM_LOGGING_LEVEL": "WARNING",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.network.timeout": "600s",
+        "spark.sql.warehouse.dir": str(rooms / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
     }
     builder = SparkSession.builder.master("local-cluster[2,2,512]").appName("formline-tests")
     session = builder.config(map=settings).getOrCreate()
@@ -136,6 +140,23 @@ def test_typed_answers_are_structs(spark: Any, registered_model: Registered) -> 
     )
     assert scored.schema["parsed"].dataType.simpleString() == "struct<n:bigint>"
     assert {row["parsed"]["n"] for row in scored.collect()} <= {1, 2}
+
+
+def test_the_command_scores_a_table_into_a_table(
+    spark: Any, registered_model: Registered, tmp_path: Path
+) -> None:
+    place = (tmp_path / "answers").as_uri()
+    spark.range(6).selectExpr("concat('Say ', id) AS prompt").createOrReplaceTempView("questions")
+    spark.sql(f"CREATE TABLE answers (prompt STRING) USING parquet LOCATION '{place}'")
+    command = ["spark:questions", "--output", "spark:answers", "--model", registered_model.uri]
+    refused = CliRunner().invoke(score.app, [*command, "--max-tokens", "1"])
+    assert refused.exit_code == 2, refused.output
+    assert "exists already" in refused.output
+    spark.sql("DROP TABLE answers")
+    done = CliRunner().invoke(score.app, [*command, "--max-tokens", "1", "--choice", '["a", "b"]'])
+    assert done.exit_code in (0, 3), done.output
+    assert spark.table("answers").count() == 6
+    spark.sql("DROP TABLE answers")
 
 
 def test_wrong_names_are_refused_before_anything_runs(
