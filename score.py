@@ -84,6 +84,8 @@ def main(
         )
     except ScoringError as error:
         raise typer.Exit(told(error)) from error
+    except OSError as error:  # a full disk, a file that may not be written
+        raise typer.Exit(told(ScoringError(str(error)))) from error
     print(result.summary())
     raise typer.Exit(ROW_ERRORS if result.totals.errors else ALL_ANSWERED)
 

@@ -112,7 +112,7 @@ class EndpointTarget:
     def _checked(self, answers: pa.RecordBatch, refusal: Refusal) -> pa.RecordBatch:
         """Rows that are all refused, before any was answered, mean that the call is wrong."""
         if not self._answered and answers.column("output").null_count == answers.num_rows:
-            raise TargetError(f"endpoint {self.endpoint} refuses every row: {refusal.message}")
+            raise UsageError(f"endpoint {self.endpoint} refuses every row: {refusal.message}")
         return answers
 
     def _send(self, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:

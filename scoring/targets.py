@@ -55,13 +55,17 @@ class ModelTarget:
     def start(self) -> None:
         """Loads the model: its engine starts here."""
         if self._model is None:
-            self._model = mlflow.pyfunc.load_model(self.uri)
+            try:
+                self._model = mlflow.pyfunc.load_model(self.uri)
+            except MlflowException as error:
+                raise TargetError(f"{self.uri} does not load: {error.message}") from error
 
     def answer(self, requests: pd.DataFrame) -> pa.RecordBatch:
         try:
             frame = self._model.predict(requests, params=self._params)
         except MlflowException as error:
-            raise TargetError(f"{self.uri}: {error.message}") from error
+            wrong = error.error_code == "INVALID_PARAMETER_VALUE"  # for all rows alike
+            raise (UsageError if wrong else TargetError)(f"{self.uri}: {error.message}") from error
         return answers_from_frame(frame, len(requests), self.answer_schema)
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def test_a_refused_row_is_found_and_the_others_are_answered() -> None:
 def test_a_call_that_is_wrong_for_every_row_stops_the_job() -> None:
     with (
         faulty_endpoint(fault_of=lambda rows: error(400, "BAD", "wrong params")) as endpoint,
-        pytest.raises(TargetError, match="refuses every row: BAD: wrong params"),
+        pytest.raises(UsageError, match="refuses every row: BAD: wrong params"),
     ):
         answers_of(endpoint)
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from benchmarks.fake_target import FakeTarget, fake_answer
 from scoring.checkpoint import WorkFolder
@@ -102,8 +103,6 @@ def test_a_job_resumes_where_it_stopped(source: str, tmp_path: Path, suffix: str
     score(source, str(stopped), job=wanted, target=rest, options=QUIET)
     assert len(rest.asked) == 27  # three chunks of ten were kept
     if suffix == "delta":
-        from deltalake import DeltaTable
-
         tables = [DeltaTable(path).to_pyarrow_table().sort_by("id") for path in (calm, stopped)]
         assert tables[0].equals(tables[1])
     else:
@@ -300,3 +299,25 @@ def test_a_stop_keeps_what_is_finished(source: str, tmp_path: Path) -> None:
 def test_a_job_that_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         job(**wrong)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "delta"])
+def test_a_kill_after_the_output_is_there_changes_nothing(
+    source: str, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run has nothing to ask, writes nothing twice, and still reports every row."""
+    output = tmp_path / f"out.{suffix}"
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            score(source, str(output), job=job(), target=FakeTarget(), options=QUIET)
+    again = FakeTarget()
+    result = score(source, str(output), job=job(), target=again, options=QUIET)
+    assert (again.asked, result.totals.rows) == ([], 57)
+    if suffix == "delta":
+        assert DeltaTable(output).version() == 0
+        assert DeltaTable(output).to_pyarrow_dataset().count_rows() == 57
+
+
+def _killed(folder: WorkFolder) -> None:
+    raise KeyboardInterrupt

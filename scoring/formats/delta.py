@@ -9,10 +9,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from scoring.errors import UsageError
+from scoring.errors import ScoringError, UsageError
 
 NAME = "delta"
 COMMIT_KEY = "formline.job"
+LOOK_BACK = 20
 
 
 def read_schema(path: str) -> pa.Schema:
@@ -42,7 +43,13 @@ def write(
     """Commits all rows as one version that carries `job`; does nothing when it is there already."""
     if job and committed(path, job):
         return
-    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    try:
+        _commit(path, pa.RecordBatchReader.from_batches(schema, batches), job, overwrite)
+    except DeltaError as error:
+        raise ScoringError(f"{path}: the Delta table was not written ({error})") from error
+
+
+def _commit(path: str, reader: pa.RecordBatchReader, job: str, overwrite: bool) -> None:
     commit = CommitProperties(custom_metadata={COMMIT_KEY: job})
     if overwrite:
         write_deltalake(
@@ -57,10 +64,10 @@ def exists(path: str) -> bool:
 
 
 def committed(path: str, job: str) -> bool:
-    """Whether the table's newest version is the one that `job` wrote."""
+    """Whether one of the table's latest versions is the one that `job` wrote."""
     if not exists(path):
         return False
-    return any(entry.get(COMMIT_KEY) == job for entry in DeltaTable(path).history(1))
+    return any(entry.get(COMMIT_KEY) == job for entry in DeltaTable(path).history(LOOK_BACK))
 
 
 def count(path: str) -> int | None:
