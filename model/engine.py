@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Required, TypedDict, Unpack, cast
 
 from model.admission import Admission
 from model.call_record import CallRecord
@@ -40,6 +41,21 @@ __all__ = [
 REBUILD_WAIT_S = 45.0
 
 
+class CallLimits(TypedDict, total=False):
+    """What a call may set.
+
+    `deadline_s`: seconds; rows not done by then come back as DeadlineExceeded. `total`: the number
+    of requests, which saves rendering those that can no longer be answered. `max_waiting_rows`:
+    refuse the call while others have so many unanswered rows. `log_content`: write prompts and
+    answers to the log.
+    """
+
+    deadline_s: Required[float | None]
+    total: int | None
+    max_waiting_rows: int | None
+    log_content: bool
+
+
 class Engine:
     """A running engine. Thread-safe; made by `acquire` only."""
 
@@ -47,10 +63,11 @@ class Engine:
         from model.engine_build import build_engine
         from model.engine_rows import EngineRows
 
+        self._copies = [weights]
         self._loop = EngineLoop("formline-engine")
         self._supervisor = Supervisor(
             self._loop,
-            lambda: build_engine(weights, config.engine_kwargs()),
+            lambda: build_engine(self._weights(), config.engine_kwargs()),
             max_failed_rebuilds=config.rebuild_attempts,
         )
         self._window = Window()
@@ -64,7 +81,10 @@ class Engine:
         Blocks until the engine is ready. Raises ConfigError or EngineError when it cannot start.
         """
         key = (weights_identity(weights), config.engine_key())
-        return _registry.acquire(key, lambda: cls._started(weights, config), shutdown_all)
+        engine = _registry.acquire(key, lambda: cls._started(weights, config), shutdown_all)
+        if weights not in engine._copies:
+            engine._copies.append(weights)
+        return engine
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -77,45 +97,23 @@ class Engine:
         return int(self._supervisor.llm.model_config.max_model_len)
 
     def generate(
-        self,
-        requests: Iterable[Request],
-        *,
-        deadline_s: float | None,
-        total: int | None = None,
-        max_waiting_rows: int | None = None,
-        log_content: bool = False,
+        self, requests: Iterable[Request], **limits: Unpack[CallLimits]
     ) -> Generator[tuple[int, Answer]]:
         """Yields (position, outcome) as rows finish: each row once, in any order.
 
-        `requests` is pulled lazily; an error in it is passed on as that row's outcome. Rows not
-        done after `deadline_s` come back as DeadlineExceeded; `total`, the number of requests,
-        saves rendering those that can no longer be answered. Closing the iterator aborts the rest.
-        `log_content` writes prompts and answers to the log.
-        Raises EngineOverloaded when other calls have `max_waiting_rows` unanswered rows, and
-        EngineUnavailable when there is no engine.
+        `requests` is pulled lazily; an error in it is passed on as that row's outcome. Closing the
+        iterator aborts what is not done. Raises EngineOverloaded when too many rows of other calls
+        wait, and EngineUnavailable when there is no engine.
         """
-        outcomes = self._call(
-            requests, deadline_s, total, max_waiting_rows, log_content, streaming=False
-        )
+        outcomes = self._call(requests, limits, streaming=False)
         yield from cast("Iterator[tuple[int, Answer]]", outcomes)  # chunks are for streams only
 
-    def stream(
-        self,
-        requests: Iterable[Request],
-        *,
-        deadline_s: float | None,
-        total: int | None = None,
-        max_waiting_rows: int | None = None,
-        log_content: bool = False,
-    ) -> Generator[Event]:
+    def stream(self, requests: Iterable[Request], **limits: Unpack[CallLimits]) -> Generator[Event]:
         """Like `generate`, but first yields (position, Chunk) as tokens come.
 
-        A row still ends with its Completion, of which only the token counts are whole, or with
-        its error. Closing the iterator aborts what is not done.
+        A row still ends with its whole Completion, or with its error.
         """
-        yield from self._call(
-            requests, deadline_s, total, max_waiting_rows, log_content, streaming=True
-        )
+        yield from self._call(requests, limits, streaming=True)
 
     def health(self) -> Health:
         """What is true of the engine now. Never blocks on it."""
@@ -128,16 +126,10 @@ class Engine:
         self._loop.stop()
 
     def _call(
-        self,
-        requests: Iterable[Request],
-        deadline_s: float | None,
-        total: int | None,
-        max_waiting_rows: int | None,
-        log_content: bool,
-        *,
-        streaming: bool,
+        self, requests: Iterable[Request], limits: CallLimits, *, streaming: bool
     ) -> Generator[Event]:
-        record = CallRecord(total, self.tokenizer.decode if log_content else None)
+        deadline_s, total = limits["deadline_s"], limits.get("total")
+        record = CallRecord(total, self.tokenizer.decode if limits.get("log_content") else None)
         call = Call(
             self._rows,
             self._window,
@@ -148,7 +140,7 @@ class Engine:
         )
         ended = "left"
         try:
-            with self._admission.admit(total or 1, max_waiting_rows) as ticket:
+            with self._admission.admit(total or 1, limits.get("max_waiting_rows")) as ticket:
                 wait_s = REBUILD_WAIT_S if deadline_s is None else min(REBUILD_WAIT_S, deadline_s)
                 self._supervisor.wait_until_ready(wait_s)
                 for position, outcome in call.events():
@@ -177,13 +169,13 @@ class Engine:
         self._supervisor.abandon()
 
     def _rows_at_once(self) -> int:
-        """What the engine computes at once, and a few that are ready for the next place.
+        """What the engine computes at once, and as many that are ready for the next places."""
+        return 2 * int(self._supervisor.llm.vllm_config.scheduler_config.max_num_seqs)
 
-        More would wait inside vLLM, where the first to come is served first, however short the
-        others' calls are.
-        """
-        seqs = int(self._supervisor.llm.vllm_config.scheduler_config.max_num_seqs)
-        return seqs + max(4, seqs // 8)
+    def _weights(self) -> str:
+        """Of the copies that callers have loaded, the latest that still exists."""
+        copies = reversed(self._copies)
+        return next((copy for copy in copies if Path(copy).is_dir()), self._copies[-1])
 
     @classmethod
     def _started(cls, weights: str, config: ModelConfig) -> Engine:

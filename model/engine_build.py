@@ -47,7 +47,7 @@ def build_engine(weights: str, engine_args: Mapping[str, Any]) -> Built:
     engine_child.announce()
     constraints.install()
     with _one_at_a_time, _spawnable(), engine_process_metrics(), explained():
-        args = AsyncEngineArgs(**{**_dtype(), **engine_args, "model": weights})
+        args = AsyncEngineArgs(**{**_defaults(), **engine_args, "model": weights})
         llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.LLM_CLASS)
         processes = claim()
         try:
@@ -63,14 +63,17 @@ def _splitter(llm: AsyncLLM) -> ReasoningSplitter | None:
     return ReasoningSplitter(parser, llm.get_tokenizer()) if parser else None
 
 
-def _dtype() -> dict[str, Any]:
-    """float32 on x86 CPUs without AVX-512, where bfloat16 is emulated, some 20 times slower."""
-    slow = (
+def _defaults() -> dict[str, Any]:
+    """Priorities keep calls fair (see engine_rows). float32 on x86 CPUs without AVX-512, where
+    bfloat16 is emulated and several times slower."""
+    defaults: dict[str, Any] = {"scheduling_policy": "priority"}
+    if (
         current_platform.is_cpu()
         and current_platform.get_cpu_architecture() == CpuArchEnum.X86
         and not torch.cpu._is_avx512_supported()
-    )
-    return {"dtype": "float32"} if slow else {}
+    ):
+        defaults["dtype"] = "float32"
+    return defaults
 
 
 _MAIN_MARKS = ("__file__", "__spec__")

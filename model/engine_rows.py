@@ -32,7 +32,11 @@ _NOT_ENDS = {"abort", "error"}  # finish reasons of vLLM that leave half an answ
 
 
 class EngineRows:
-    """The loop's side of all calls. `start` and `abort` may be called from any thread."""
+    """The loop's side of all calls. `start` and `abort` may be called from any thread.
+
+    A row's priority in vLLM's queue is the number of rows its call has in the engine already, so
+    that a short call's rows go before a long one's.
+    """
 
     def __init__(self, loop: EngineLoop, supervisor: Supervisor, window: Window) -> None:
         self._loop, self._supervisor, self._window = loop, supervisor, window
@@ -103,7 +107,7 @@ class EngineRows:
         splitter = self._supervisor.splitter if request.reasoning else None
         if call.streaming:
             return await self._stream(call, position, request, splitter)
-        async for output in self._outputs(request, RequestOutputKind.FINAL_ONLY):
+        async for output in self._outputs(call, request, RequestOutputKind.FINAL_ONLY):
             completion = to_completion(output)
         return splitter.split(completion) if splitter else completion
 
@@ -116,7 +120,7 @@ class EngineRows:
     ) -> Completion:
         whole = StreamedCompletion(len(request.prompt_token_ids))
         thinking = splitter.stream(request.prompt_token_ids) if splitter else None
-        async for output in self._outputs(request, RequestOutputKind.DELTA):
+        async for output in self._outputs(call, request, RequestOutputKind.DELTA):
             for chunk in to_chunks(output):
                 split = thinking.split(chunk) if thinking else chunk
                 whole.add(split, output)
@@ -124,7 +128,7 @@ class EngineRows:
         return whole.completion()
 
     def _outputs(
-        self, request: EngineRequest, kind: RequestOutputKind
+        self, call: Call, request: EngineRequest, kind: RequestOutputKind
     ) -> AsyncIterator[RequestOutput]:
         params = request.sampling_params
         params.output_kind = kind
@@ -132,6 +136,7 @@ class EngineRows:
             tokens_input(request.prompt_token_ids),
             params,
             request_id=f"{os.getpid()}-{next(self._numbers)}",
+            priority=call.share.held,
             reasoning_ended=None if request.reasoning else True,
         )
         return outputs

@@ -197,6 +197,8 @@ class Supervisor:
         try:
             self._take(self._build())
         except FormlineError as error:
+            if self._state is State.CLOSED:  # which ended the processes of this build
+                return
             self._failed(error.message)
             await asyncio.sleep(2.0 ** (self._failures - 1))
         else:

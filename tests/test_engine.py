@@ -133,7 +133,7 @@ def test_at_the_deadline_finished_rows_are_kept_and_the_rest_aborted(
 def test_a_short_call_is_not_stuck_behind_a_long_one(
     engine: Engine, ask: Callable[..., EngineRequest]
 ) -> None:
-    count = 2 * engine._window.slots
+    count = engine._window.slots + 16
     long, done = in_background(
         engine.generate((ask(tokens=4) for _ in range(count)), deadline_s=None)
     )
@@ -239,7 +239,7 @@ def test_a_killed_engine_ends_the_call_and_is_rebuilt(
     assert (health.state, health.ready, health.alive) == (State.REBUILDING, False, True)
     assert 'formline_engine_up{engine="0"} 0.0' in metrics_text().decode()
 
-    assert wait_for(lambda: engine.health().ready, 300)
+    assert wait_for(lambda: engine.health().ready, 900)
     ((_, answer),) = engine.generate([ask()], deadline_s=None)
     assert isinstance(answer, Completion)
     assert engine.health().rebuilds == 1
