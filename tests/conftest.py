@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
+PATIENCE_S = 300  # limit of a call over HTTP; a loaded test machine may be slow
 
 # vLLM's own reports home, and its progress bars, have no place in a test run.
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -105,7 +106,11 @@ def registered_model(
     from register import register_model
 
     return register_model(
-        small_model_dir, "formline-small", engine_args=engine_args, alias="champion"
+        small_model_dir,
+        "formline-small",
+        engine_args=engine_args,
+        settings={"served_deadline_s": PATIENCE_S},
+        alias="champion",
     )
 
 
@@ -145,5 +150,6 @@ def loaded_model(registered_model: Registered, engine: Engine) -> Any:
 def served_model(registered_model: Registered) -> Iterator[str]:
     from scripts.scoring_server import serve
 
-    with serve(registered_model.uri) as url:
+    limit = {"MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT": str(PATIENCE_S)}
+    with serve(registered_model.uri, limit) as url:
         yield url

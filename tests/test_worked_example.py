@@ -21,7 +21,7 @@ def grades(outputs: list[str]) -> list[str]:
 
 def test_rest_answers_every_document_validly(served_model: str) -> None:
     body = {"dataframe_records": [{"prompt": text} for text in DOCUMENTS], "params": PARAMS}
-    reply = requests.post(f"{served_model}/invocations", json=body, timeout=120)
+    reply = requests.post(f"{served_model}/invocations", json=body, timeout=300)
     assert reply.status_code == 200, reply.text
     predictions = reply.json()["predictions"]
     assert len(grades([row["output"] for row in predictions])) == len(DOCUMENTS)
@@ -30,7 +30,7 @@ def test_rest_answers_every_document_validly(served_model: str) -> None:
 
 def test_the_article_s_defaults_answer_a_bare_prompt(served_model: str) -> None:
     body = {"inputs": [{"prompt": "Name one fruit."}]}
-    reply = requests.post(f"{served_model}/invocations", json=body, timeout=120)
+    reply = requests.post(f"{served_model}/invocations", json=body, timeout=300)
     assert reply.status_code == 200, reply.text
     [row] = reply.json()["predictions"]
     assert row["output"]
@@ -40,7 +40,7 @@ def test_the_article_s_defaults_answer_a_bare_prompt(served_model: str) -> None:
 def test_a_wrong_param_is_the_caller_s_error_and_echoes_no_rows(served_model: str) -> None:
     secret = "my secret document"
     body = {"dataframe_records": [{"prompt": secret}], "params": {"temperature": 99.0}}
-    reply = requests.post(f"{served_model}/invocations", json=body, timeout=120)
+    reply = requests.post(f"{served_model}/invocations", json=body, timeout=300)
     assert reply.status_code == 400
     assert "temperature" in reply.text
     assert secret not in reply.text
