@@ -30,11 +30,11 @@ def test_only_a_grade_counts_as_valid(answer: str | None, valid: bool) -> None:
     assert is_valid(answer) is valid
 
 
-def test_a_row_counts_when_it_is_valid_both_ways() -> None:
+def test_a_row_counts_when_every_way_of_asking_got_a_valid_answer() -> None:
     yes = '{"grade":"yes"}'
-    assert demo.both_valid(yes, yes)
-    assert not demo.both_valid(yes, None)
-    assert not demo.both_valid("{", yes)
+    assert demo.all_valid([yes, yes, yes])
+    assert not demo.all_valid([yes, None, yes])
+    assert not demo.all_valid(["{", yes, yes])
 
 
 def test_other_weights_or_sources_have_another_fingerprint(
