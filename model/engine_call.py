@@ -140,13 +140,16 @@ class Call:
             self._window.wait(self._share)
         try:
             self._take(self._events.get(timeout=self._remaining()))
-            while True:
-                self._take(self._events.get_nowait())
+            self._collect()
         except queue.Empty:
-            if self._expired():
-                self._end(self._deadline_error())
+            self._end(self._deadline_error())
         finally:
             self._window.stop_waiting(self._share)
+
+    def _collect(self) -> None:
+        """Takes what has happened so far."""
+        while not self._events.empty():
+            self._take(self._events.get())
 
     def _take(self, event: Event | None) -> None:
         if event is None or event[0] not in self._in_flight:
@@ -159,7 +162,8 @@ class Call:
             self._over = outcome
 
     def _end(self, error: FormlineError) -> None:
-        """Aborts what is in the engine and answers it with `error`."""
+        """Aborts what is in the engine and answers it with `error`, but for what is done."""
+        self._collect()
         self._over = error
         self._rows.abort(self)
         self._ready.extend((position, error) for position in sorted(self._in_flight))
@@ -169,7 +173,7 @@ class Call:
         return None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
 
     def _expired(self) -> bool:
-        return not self._over and self._remaining() == 0.0
+        return self._remaining() == 0.0
 
     def _deadline_error(self) -> DeadlineExceeded:
         return DeadlineExceeded(

@@ -130,7 +130,9 @@ class Supervisor:
         self._changed = threading.Condition()
         self._state, self._detail = State.CLOSED, "the engine belongs to another process"
         if self._llm is not None:
-            self._llm.engine_core._finalizer.detach()
+            client = self._llm.engine_core
+            for holder in (client, client.resources.engine_manager):
+                holder._finalizer.detach()
 
     # -- on the loop ----------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -203,6 +204,22 @@ def test_metrics_are_vllms_and_ours(engine: Engine, ask: Callable[..., EngineReq
         "vllm:generation_tokens_total",
     ):
         assert name in text
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(
+    engine: Engine, ask: Callable[..., EngineRequest]
+) -> None:
+    list(engine.generate([ask()], deadline_s=None))
+    text = metrics_text().decode()
+    dashboard = (Path(__file__).parent.parent / "dashboards" / "formline.json").read_text()
+    names = set(re.findall(r"(?:formline_|vllm:)\w+", dashboard))
+    assert len(names) > 10
+    assert [n for n in names if f"# HELP {_family_name(n)} " not in text] == []
+
+
+def _family_name(sample: str) -> str:
+    """The metric a sample belongs to; a counter's family keeps its _total in this format."""
+    return re.sub(r"_(bucket|count|sum)$", "", sample)
 
 
 @pytest.mark.parametrize("log_content", [False, True])

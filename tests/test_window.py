@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -144,6 +145,19 @@ def test_after_the_deadline_every_row_has_an_error(total: int | None) -> None:
     assert all(isinstance(o, DeadlineExceeded) for o in outcomes.values())
     assert rows.aborted
     assert len(list(requests)) == (0 if total is None else 6), "known rows are not rendered"
+
+
+def test_rows_done_before_the_deadline_are_kept_for_a_slow_caller() -> None:
+    window = Window(4)
+    items: list[Request] = [RowError("bad"), request(), request()]
+    call = make_call(window, FakeRows(window, answers=False), iter(items), deadline_s=0.05)
+    events = call.events()
+    next(events)
+    call.deliver(1, ANSWER)
+    time.sleep(0.06)
+    outcomes = dict(events)
+    assert outcomes[1] == ANSWER
+    assert isinstance(outcomes[2], DeadlineExceeded)
 
 
 def test_a_dead_engine_ends_the_call() -> None:
