@@ -50,7 +50,7 @@ class RequestBuilder:
         ]
 
     def build(self, table: pa.Table) -> Requests:
-        cells = {name: table.column(source).to_pylist() for name, source in self.columns.items()}
+        cells = {name: _cells(table.column(source)) for name, source in self.columns.items()}
         rows = [
             dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)
         ]
@@ -72,6 +72,18 @@ class RequestBuilder:
                 row["prompt"] = None
                 errors[position] = f"TEMPLATE_ERROR: prompt_template: {error}"
         return errors
+
+
+def _cells(column: pa.ChunkedArray) -> list[Any]:
+    """Plain values. Structs hold null for a key that is absent, as `name` in a message: left out."""
+    cells: list[Any] = column.to_pylist()
+    return [_without_nulls(cell) for cell in cells] if pa.types.is_nested(column.type) else cells
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(cell) for key, cell in value.items() if cell is not None}
+    return [_without_nulls(cell) for cell in value] if isinstance(value, list) else value
 
 
 def _mapping(

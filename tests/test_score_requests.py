@@ -55,6 +55,17 @@ def test_a_frame_keeps_none_and_integers() -> None:
     assert frame["temperature"].tolist() == [None, 0]
 
 
+def test_structs_do_not_send_nulls_for_absent_keys() -> None:
+    messages = [
+        [{"role": "user", "content": "a", "name": "Ann"}],
+        [{"role": "user", "content": "b"}],
+        None,
+    ]
+    table = pa.table({"messages": messages})
+    requests = RequestBuilder(table.schema, KNOWN, {}, None).build(table)
+    assert [row["messages"] for row in requests.rows] == messages
+
+
 @pytest.mark.parametrize(
     ("columns", "template", "said"),
     [
