@@ -75,7 +75,7 @@ class RequestBuilder:
 
 
 def _cells(column: pa.ChunkedArray) -> list[Any]:
-    """Plain values. Structs hold null for a key that is absent, as `name` in a message: left out."""
+    """Plain values, without the nulls that structs hold for absent keys (`name` of a message)."""
     cells: list[Any] = column.to_pylist()
     return [_without_nulls(cell) for cell in cells] if pa.types.is_nested(column.type) else cells
 
