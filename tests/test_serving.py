@@ -5,6 +5,7 @@ The endpoint `steady` serves version 1 all through; tests that change an endpoin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from databricks.sdk.service.serving import (
     ServedEntityInput,
 )
 from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
 from mlflow.deployments import get_deploy_client
 from schemathesis import GenerationMode
 
@@ -392,7 +394,8 @@ def test_no_request_makes_the_server_fail(server: LiveEndpoint, mode: Generation
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) > 15
     for operation in operations:
-        answers_or_explains(operation.as_strategy(generation_mode=mode))
+        with contextlib.suppress(Unsatisfiable):  # what takes no input cannot be asked wrongly
+            answers_or_explains(operation.as_strategy(generation_mode=mode))
 
 
 def answers_or_explains(cases: Any) -> None:
