@@ -98,6 +98,9 @@ class Trie:
 
     def tokens_of(self, nodes: NDArray[np.integer]) -> Int32:
         """The ids of the tokens that end at any of `nodes`."""
+        if trie_walk is not None and nodes.dtype == np.int32:
+            found: Int32 = trie_walk.gather(self.first_token, self.token_ids, nodes)
+            return found
         starts = self.first_token[nodes]
         return self.token_ids.take(_ranges(starts, self.first_token[nodes + 1] - starts))
 
@@ -167,6 +170,12 @@ class Trie:
         below = flat.take(edges, mode="clip").astype(np.int32, copy=False)
         below[above < 0] = DEAD  # their edges were clipped to a place that is not theirs
         return children, below
+
+
+def warm_up() -> None:
+    """Makes the compiled walks ready, so that the first row does not wait for them."""
+    if trie_walk is not None:
+        trie_walk.warm_up()
 
 
 def walk_table(trie: Trie, table: NDArray[np.integer], start: int, node: int = 0) -> Int32:

@@ -8,6 +8,7 @@ process (about two seconds).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numba  # type: ignore[import-untyped]
@@ -70,6 +71,20 @@ def _walk_mask(
         here += 1
 
 
+def _gather(first_token: Int32, token_ids: Int32, nodes: Int32) -> Int32:
+    """The ids of the tokens that end at any of the nodes."""
+    total = 0
+    for node in nodes:
+        total += first_token[node + 1] - first_token[node]
+    found = np.empty(total, dtype=np.int32)
+    at = 0
+    for node in nodes:
+        for place in range(first_token[node], first_token[node + 1]):
+            found[at] = token_ids[place]
+            at += 1
+    return found
+
+
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
@@ -80,3 +95,15 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 walk = _compiled(_walk)
 walk_mask = _compiled(_walk_mask)
+gather = _compiled(_gather)
+
+
+@cache
+def warm_up() -> None:
+    """Loads or compiles the code now, so that no row waits for it."""
+    byte, depth = np.zeros(2, dtype=np.uint8), np.arange(2, dtype=np.int16)
+    end, first_token = np.full(2, 2, dtype=np.int32), np.array([0, 0, 1], dtype=np.int32)
+    token_ids, table = np.zeros(1, dtype=np.int32), np.zeros((1, 256), dtype=np.int32)
+    nodes, _ = walk(byte, depth, end, 2, table, 0, 0)
+    walk_mask(byte, depth, end, first_token, token_ids, 2, table, 0, np.zeros(1, np.int32), 0)
+    gather(first_token, token_ids, nodes)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.token_bytes import end_ids, token_bytes
-from model.constraints.trie import DEAD, Trie, build_trie, walk_table
+from model.constraints.trie import DEAD, Trie, build_trie, walk_table, warm_up
 from model.errors import ConfigError
 
 __all__ = ["DEAD", "Trie", "Vocabulary", "walk_table"]
@@ -50,6 +50,7 @@ class Vocabulary:
         Bytes are those a token writes in mid-text: the space SentencePiece puts before the first
         word of a text belongs to its token. Raises ConfigError for an unknown kind of tokenizer.
         """
+        warm_up()
         ends = end_ids(tokenizer) if eos_ids is None else eos_ids
         return cls.from_bytes(token_bytes(tokenizer), ends, size)
 
