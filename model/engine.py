@@ -122,6 +122,8 @@ class Engine:
     def shutdown(self) -> None:
         """Ends the engine and its processes, for all who hold it. Their rows get errors."""
         _registry.forget(self)
+        if self.health().state is State.CLOSED:
+            return
         self._supervisor.close()
         self._loop.stop()
 

@@ -193,7 +193,7 @@ def test_a_daemonic_fork_may_start_an_engine_which_ends_with_it(
     )
     process.start()
     try:
-        assert ours.poll(300), "the daemonic process could not start an engine"
+        assert ours.poll(900), "the daemonic process could not start an engine"
         tokens, pids = ours.recv()
     finally:
         assert process.pid is not None
@@ -217,7 +217,7 @@ def test_an_engine_that_cannot_be_rebuilt_is_given_up(
     shutil.rmtree(weights)
     (core,) = (p for p in others if "EngineCore" in p.name())
     core.kill()
-    assert wait_for(lambda: not engine.health().alive), engine.health()
+    assert wait_for(lambda: not engine.health().alive, 300), engine.health()
     health = engine.health()
     assert "tried 3 times" in health.detail
     assert "not a directory" in health.detail
