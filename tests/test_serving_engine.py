@@ -54,7 +54,7 @@ def live(
     assert started
     yield server
     server.stop()
-    wait_for(lambda: not any(map(alive, started)), "nothing is left of it", 30)
+    wait_for(lambda: not any(map(alive, started)), "nothing is left of it")
 
 
 def descendants(pids: list[int]) -> list[int]:
@@ -228,13 +228,13 @@ class TestStatusPage:
 
         browser.get(live.url)
         row = f'tr[data-endpoint="{NAME}"]'
-        wait_for(lambda: bool(browser.find_elements(By.CSS_SELECTOR, row)), "the row is there", 30)
+        wait_for(lambda: bool(browser.find_elements(By.CSS_SELECTOR, row)), "the row is there")
         text = browser.find_element(By.CSS_SELECTOR, row).text
         assert "READY" in text
         assert "version 1 (100 %)" in text
         browser.find_element(By.ID, "send").click()
         answer = browser.find_element(By.ID, "answer")
-        wait_for(lambda: answer.text not in ("", "Waiting"), "an answer is shown", 60)
+        wait_for(lambda: answer.text not in ("", "Waiting"), "an answer is shown")
         assert json.loads(answer.text)["grade"] in ("yes", "no")
         wait_for(
             lambda: "–" not in browser.find_element(By.CSS_SELECTOR, row).text,
