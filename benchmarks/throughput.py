@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
 
@@ -34,7 +35,7 @@ BACKENDS: tuple[Backend, ...] = ("formline", "xgrammar", "guidance")
 _WEIGHTS = Path(__file__).resolve().parent.parent / ".cache" / "smollm2-135m-instruct"
 _ENDLESS = 1500  # characters: more than any answer here can have
 _ANY_TEXT = {"type": "string", "minLength": _ENDLESS}
-_ENGINE_ARGS = {
+_ENGINE_ARGS: dict[str, JsonValue] = {
     "max_model_len": 1024,
     "max_num_seqs": 64,
     "enforce_eager": True,
@@ -54,14 +55,14 @@ class Batch:
 
 def schema(label: str) -> dict[str, Any]:
     """Five fields, named after the label; the last is too long to be finished."""
+    tags = {"type": "array", "items": {"type": "string", "maxLength": 8}}
     fields = {
         f"grade_{label}": {"enum": ["yes", "no", "unclear"]},
         f"score_{label}": {"type": "integer", "minimum": 0, "maximum": 100},
         f"name_{label}": {"type": "string", "maxLength": 20},
-        f"tags_{label}": {"type": "array", "items": {"type": "string", "maxLength": 8}},
+        f"tags_{label}": {**tags, "minItems": 2, "maxItems": 2},
         f"reason_{label}": {"type": "string", "minLength": _ENDLESS},
     }
-    fields[f"tags_{label}"] |= {"minItems": 2, "maxItems": 2}
     return {
         "type": "object",
         "properties": fields,
