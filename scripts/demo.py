@@ -191,7 +191,8 @@ def all_valid(answers: Sequence[Answer]) -> bool:
 def print_answers(answers: Sequence[Sequence[Answer]]) -> None:
     table = Table("document", "REST", "mlflow.deployments", "predict", "valid", title=QUESTION)
     for document, given in zip(DOCUMENTS, answers, strict=True):
-        table.add_row(document, *given, "yes" if all_valid(given) else "no")
+        shown = [" ".join((answer or "no answer").split()) for answer in given]
+        table.add_row(document, *shown, "yes" if all_valid(given) else "no")
     console.print(table)
 
 
