@@ -14,7 +14,7 @@ from typing import Any
 
 import regex
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend, validator_for
+from jsonschema.validators import extend
 from referencing import Registry
 
 from model.constraints.document import validator_for
