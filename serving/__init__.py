@@ -4,15 +4,21 @@ __main__.py        the command line
 app.py             one FastAPI application out of the rooms below
 management.py      /api/2.0/serving-endpoints: create, update, get, list, delete
 invocations.py     /serving-endpoints/NAME/invocations: the caller's rows, in and out
-openai_gateway.py  /v1: the same models for OpenAI clients
-status.py          /, /metrics and what the status page reads
+openai_gateway.py  /v1: the same models for OpenAI's clients
+status.py          the page at /, what it reads, and /metrics
+auth.py  limits.py  errors.py  schemas.py  describe.py  context.py  metrics.py
+
 supervisor.py      all endpoints, kept over a restart
 endpoint.py        one endpoint: roll out a config, then swap it in
 served_entity.py   one served entity: start, recover, sleep, wake, drain
+launching.py       from a served entity to what its process needs
 process.py         one operating-system process
-router.py  limits.py  auth.py  relay.py  store.py  schemas.py  settings.py  errors.py
+relay.py           a call handed on to a process, and its answer back
+router.py  store.py  settings.py
 
 entity.py          the other side: the process that holds one loaded model
-scoring_app.py     MLflow's scoring app with streaming, metrics and clean errors
-openai_api.py  sse.py  error_bodies.py
+scoring_app.py     MLflow's scoring app with streaming, metrics, health and clean errors
+sse.py  error_bodies.py
+openai_api.py      chat and text completions; openai_request, _reply, _stream and _tools are
+                   what they read and write
 """
