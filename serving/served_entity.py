@@ -63,9 +63,9 @@ class ServedEntity:
         self._life = asyncio.create_task(self._live(), name=f"served entity {self.name}")
 
     async def settle(self) -> bool:
-        """Wait until it is ready or has failed; True when ready."""
+        """Wait until it is ready, has failed or was stopped; True when ready."""
         await self._settled.wait()
-        return self.deployment != "DEPLOYMENT_FAILED"
+        return self.usable
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[EntityProcess]:
@@ -87,7 +87,7 @@ class ServedEntity:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
         await self._stop_process()
-        self._become("DEPLOYMENT_ABORTED", "Stopped")
+        self._become("DEPLOYMENT_ABORTED", "Stopped", settled=True)
 
     def _enter(self) -> None:
         if self.in_flight >= self.entity.concurrency:
