@@ -1,4 +1,5 @@
-"""Formline inside vLLM's own processes: they end with their parent, and say why they failed.
+"""Formline inside vLLM's own processes: they end with their parent, say why they failed, and
+measure what constraints cost.
 
 vLLM calls `install` in each of its processes (a `vllm.general_plugins` entry point). A failed start
 reaches the parent only as "initialization failed"; the reason goes through the file named by
@@ -44,6 +45,9 @@ def install() -> None:
         logging.getLogger("vllm").addHandler(_Reporter(process, Path(report)))
     if process.startswith(_ENGINE):  # its workers end with it by themselves
         threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        from model.constraint_metrics import meter  # constraints are compiled in this process
+
+        meter()
 
 
 def _end_with_parent(parent: int) -> None:

@@ -190,7 +190,8 @@ def test_a_shared_prefix_is_computed_once(
 
 
 def test_metrics_are_vllms_and_ours(engine: Engine, ask: Callable[..., EngineRequest]) -> None:
-    list(engine.generate([ask(), RowError("bad")], deadline_s=None))
+    rows: list[Any] = [ask(), RowError("bad"), ask(**choosing("same")), ask(**choosing("same"))]
+    list(engine.generate(rows, deadline_s=None))
     text = metrics_text().decode()
     for name in (
         'formline_rows_total{outcome="length"}',
@@ -200,6 +201,9 @@ def test_metrics_are_vllms_and_ours(engine: Engine, ask: Callable[..., EngineReq
         'formline_engine_up{engine="0"} 1.0',
         "formline_rows_in_flight",
         "formline_rows_waiting",
+        "formline_constraint_compile_seconds_count",
+        "formline_constraint_mask_seconds_count",
+        'formline_constraint_cache_total{outcome="hit"}',
         "vllm:prefix_cache_hits_total",
         "vllm:generation_tokens_total",
     ):
@@ -209,7 +213,7 @@ def test_metrics_are_vllms_and_ours(engine: Engine, ask: Callable[..., EngineReq
 def test_the_dashboard_asks_for_metrics_that_exist(
     engine: Engine, ask: Callable[..., EngineRequest]
 ) -> None:
-    list(engine.generate([ask()], deadline_s=None))
+    list(engine.generate([ask(**choosing("any"))], deadline_s=None))
     text = metrics_text().decode()
     dashboard = (Path(__file__).parent.parent / "dashboards" / "formline.json").read_text()
     names = set(re.findall(r"(?:formline_|vllm:)\w+", dashboard))
