@@ -1,4 +1,7 @@
-"""Formline's own schema compiler and automaton."""
+"""Formline's own schema compiler and automaton.
+
+With extra properties, which rows get only on request: the schema's own language is what is judged.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class FormlinePeer(Peer):
 
     def compile(self, schema: Any) -> Grammar:
         try:
-            constraint = Constraint(compile_schema(json.dumps(schema)))
+            constraint = Constraint(compile_schema(json.dumps(schema), extra_properties=True))
         except UnsupportedSchema as error:
             raise Refused(str(error), error.keyword) from error
         automaton = Automaton(constraint, self._masks, self.vocabulary.eos_ids)
