@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from referencing import Registry
 
+from model.constraints.containers import Named
 from model.constraints.document import validator_for
 from model.constraints.json_parser import JsonParser, advance, start
 from model.constraints.schema import compile_schema
-from model.constraints.shapes import EVERY_SPELLING, STYLES, Constraint
-from model.constraints.threads import Interner, Threads
+from model.constraints.shapes import EVERY_SPELLING, Constraint
+from model.constraints.threads import Interner, String, Threads
 
-CLOSING = b'"}]0123456789:elsu,{[\\'
-"""Bytes that lead to an end soon, the best ones first."""
+CLOSING = b'}]":0123456789elsu,{['
+"""Bytes that lead to an end soon where no string is open, the best ones first."""
 
 
 def constraint_of(schema: Any, **options: Any) -> Constraint:
@@ -34,36 +35,52 @@ def walk(constraint: Constraint, chance: random.Random, free_steps: int = 60) ->
     threads = start(constraint, Interner(constraint.style))
     text = bytearray()
     while True:
-        allowed = allowed_bytes(threads)
         can_end = any(thread.can_end for thread in threads)
-        if can_end and (not allowed or len(text) > free_steps or chance.random() < 0.3):
+        is_free = len(text) < free_steps
+        if can_end and (not is_free or chance.random() < 0.3):
             return bytes(text)
-        assert allowed, f"a dead end after {bytes(text)!r}"
-        byte = chance.choice(allowed) if len(text) < free_steps else _way_out(allowed, chance)
+        byte = _next_byte(threads, chance, is_free=is_free)
+        if byte is None:
+            assert can_end, f"a dead end after {bytes(text)!r}"
+            return bytes(text)
         text.append(byte)
         threads = advance(threads, byte)
         assert len(text) < 20_000, f"no end in sight: {bytes(text[:200])!r}"
 
 
-def allowed_bytes(threads: Threads) -> list[int]:
-    return sorted({b for thread in threads for b in thread.first_bytes if thread.step(b)})
+def _next_byte(threads: Threads, chance: random.Random, *, is_free: bool) -> int | None:
+    """An allowed byte: any at all, or one that leads to an end soon."""
+    bytes_ = sorted({byte for thread in threads for byte in thread.first_bytes})
+    chance.shuffle(bytes_)
+    if not is_free:
+        is_inside = any(isinstance(thread, String) for thread in threads)
+        bytes_ = [*_of_owed_names(threads), *(b'"' if is_inside else CLOSING), *bytes_]
+    return next((b for b in bytes_ if any(thread.step(b) for thread in threads)), None)
 
 
-def _way_out(allowed: list[int], chance: random.Random) -> int:
-    for byte in CLOSING:
-        if byte in allowed and chance.random() < 0.8:
-            return byte
-    return chance.choice(allowed)
+def _of_owed_names(threads: Threads) -> Iterator[int]:
+    """The bytes that go on towards a property name which must still come."""
+    for thread in threads:
+        if not (isinstance(thread, String) and isinstance(thread.content, Named)):
+            continue
+        trie, owed = thread.content.object.shape.trie, _owed(thread.content)
+        if thread.partial and owed:
+            yield from (byte for byte in range(0x80, 0xC0) if thread.step(byte))
+        elif trie.name[thread.content.node] >= 0 and owed >> trie.name[thread.content.node] & 1:
+            yield ord('"')
+        else:
+            children = trie.children[thread.content.node].items()
+            yield from (chr(c).encode()[0] for c, child in children if trie.reach[child] & owed)
+
+
+def _owed(content: Named) -> int:
+    return content.object.shape.owed(content.object.used)
 
 
 def is_valid(schema: Any, text: bytes) -> bool:
     """Whether an answer is strict JSON without a key twice, and valid for jsonschema."""
     value = json.loads(text.decode(), parse_constant=_refuse, object_pairs_hook=_no_key_twice)
     return bool(validator_for(schema)(schema, registry=Registry()).is_valid(value))
-
-
-def compact(constraint: Constraint) -> Constraint:
-    return replace(constraint, style=STYLES["none"])
 
 
 def _refuse(name: str) -> None:

@@ -291,7 +291,7 @@ class NumberRange:
         if self.is_integer is not None and (value.denominator == 1) != self.is_integer:
             return False
         return value not in self.excluded and all(
-            (value / step).denominator == 1 for step in self.multiples
+            numbers.is_multiple(value, step) for step in self.multiples
         )
 
     @property
@@ -318,6 +318,8 @@ class Numbers:
 
     values: frozenset[Fraction]
     ranges: tuple[NumberRange, ...]
+    whole_digits_only: bool = False
+    """Draft 4: the values must be written without a point."""
 
 
 class NumberAlgebra:
@@ -328,8 +330,7 @@ class NumberAlgebra:
 
     def leaf(self, leaf: Own | Values, *, inside: bool) -> Numbers:
         if isinstance(leaf, Values):
-            values = (Fraction(str(value)) for value in listed(leaf, Type.NUMBER))
-            return Numbers(frozenset(values), ())
+            return Numbers(frozenset(map(_exactly, listed(leaf, Type.NUMBER))), ())
         if "$integer" in leaf.place.keywords:
             is_old = leaf.place.keywords["$integer"] == Draft.D4
             return _ranges((NumberRange(is_integer=True, whole_digits_only=is_old),))
@@ -346,17 +347,29 @@ class NumberAlgebra:
     def meet(self, left: Numbers, right: Numbers) -> Numbers:
         values = frozenset(v for v in left.values if _holds(right, v))
         values |= frozenset(v for v in right.values if _holds(left, v))
-        pairs = product(left.ranges, right.ranges)
-        return Numbers(values, _ranges(_meet_ranges(a, b) for a, b in pairs).ranges)
+        ranges = _ranges(_meet_ranges(a, b) for a, b in product(left.ranges, right.ranges)).ranges
+        return Numbers(values, ranges, _is_whole(left) or _is_whole(right))
 
     def join(self, left: Numbers, right: Numbers) -> Numbers:
+        ranges = _ranges((*left.ranges, *right.ranges)).ranges
         return Numbers(
-            left.values | right.values, _ranges((*left.ranges, *right.ranges)).ranges
+            left.values | right.values, ranges, left.whole_digits_only or right.whole_digits_only
         )
 
     def is_disjoint(self, left: Numbers, right: Numbers) -> bool:
         met = self.meet(left, right)
         return not met.values and not met.ranges
+
+
+def _exactly(value: object) -> Fraction:
+    """The number a literal stands for: as written, but a large float as what it is stored as."""
+    assert isinstance(value, int | float)
+    is_large = isinstance(value, float) and abs(value) >= 2**53
+    return Fraction(value) if is_large else Fraction(str(value))
+
+
+def _is_whole(values: Numbers) -> bool:
+    return values.whole_digits_only or any(r.whole_digits_only for r in values.ranges)
 
 
 def _own_range(place: Place) -> NumberRange:
@@ -443,7 +456,11 @@ def _holds(values: Numbers, value: Fraction) -> bool:
 
 def number_langs(values: Numbers, *, canonical: bool = False) -> tuple[StringLang, ...]:
     """The JSON texts of the numbers, as one language; `canonical` writes each number one way."""
-    parts = [numbers.number_literal(_plain(value)) for value in values.values]
+    has_point = not values.whole_digits_only
+    parts = [
+        numbers.number_literal(_plain(value), allow_decimal_zero=has_point)
+        for value in values.values
+    ]
     parts += [_range_texts(range_) for range_ in values.ranges]
     texts = dfa.union(*parts)
     if canonical:
@@ -452,7 +469,8 @@ def number_langs(values: Numbers, *, canonical: bool = False) -> tuple[StringLan
 
 
 def _plain(value: Fraction) -> int | float:
-    return value.numerator if value.denominator == 1 else float(value)
+    is_large = abs(value) >= 2**53 and Fraction(float(value)) == value
+    return float(value) if value.denominator != 1 or is_large else value.numerator
 
 
 def _range_texts(range_: NumberRange) -> Dfa:
@@ -471,7 +489,7 @@ def _range_texts(range_: NumberRange) -> Dfa:
         each = [numbers.number_texts(*bounds, **exclusive, multiple_of=step) for step in steps]
     texts = dfa.intersect(*each)
     if range_.is_integer is False:
-        texts = dfa.intersect(texts, compile_pattern(r"\.\d*[1-9]\d*$"))
+        texts = numbers.fractional(texts)
     if range_.excluded:
         texts = numbers.excluding(texts, [_plain(value) for value in range_.excluded])
     return texts

@@ -269,8 +269,9 @@ class Text(Thread):
         return self._bytes(bits << 6 | byte & 0x3F, rest - 1, least)
 
     def _bytes(self, bits: int, rest: int, least: int) -> Threads:
-        low, high = max(bits << 6 * rest, least), ((bits + 1) << 6 * rest) - 1
-        if not self.content.allows(low, min(high, 0x10FFFF)):
+        low = max(bits << 6 * rest, least)
+        high = min(((bits + 1) << 6 * rest) - 1, 0x10FFFF)
+        if low > high or not self.content.allows(low, high):
             return ()
         return self._push(bits) if rest == 0 else self._with((_BYTES, bits, rest, least))
 
