@@ -248,6 +248,11 @@ class Document:
             resolved.contents, resolved.resolver, self.draft, reference.lstrip("#"), keyword
         )
 
+    @property
+    def names_its_draft(self) -> bool:
+        """Whether `$schema` says how to read the document."""
+        return isinstance(self.contents, Mapping) and "$schema" in self.contents
+
     @cached_property
     def has_unevaluated(self) -> bool:
         """Whether it matters somewhere which places evaluate which properties or items."""

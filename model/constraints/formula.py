@@ -176,6 +176,10 @@ class Formulas:
 
     def _parts(self, place: Place, type_: Type) -> Iterable[Formula]:
         keywords = place.keywords
+        if "$ref" in keywords and "$id" in keywords and not self.document.names_its_draft:
+            raise place.refuse(
+                "$id", "an $id beside a $ref, which drafts read differently", "name one in $schema"
+            )
         for keyword, since in _REFERENCES.items():
             if keyword in keywords and place.draft >= since:
                 yield self.of(self.document.resolve(place, keyword), type_)
