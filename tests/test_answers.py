@@ -36,7 +36,7 @@ def test_report_32_report_34_300_rows_with_two_wrong_ones(loaded_model: Any) -> 
     ]
     rows[7]["json_schema"] = {**GRADE, "properties": {"grade": {"$ref": "#/nowhere"}}}
     rows[211]["prompt"] = "word " * 5000
-    answers = predict(loaded_model, rows, max_tokens=32)
+    answers = predict(loaded_model, rows, max_tokens=32, whitespace="none")
     wrong = {at for at, answer in enumerate(answers) if answer["error"] is not None}
     assert wrong == {7, 211}
     assert answers[7]["error"].startswith("UNSUPPORTED_SCHEMA: ")
