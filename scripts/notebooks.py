@@ -31,7 +31,7 @@ from scripts.small_model import build
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-CELL_TIMEOUT_S = 600
+CELL_TIMEOUT_S = 1800  # an engine start on a busy machine
 START_S = 180.0
 STOP_S = 60
 TOKEN = "local"  # noqa: S105  the local endpoint on loopback takes any
