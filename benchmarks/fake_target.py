@@ -1,6 +1,6 @@
-"""A fake of the model, for scale and for faults only: no engine, answers computed from the prompt.
+"""A fake of the model, for scale and for faults only: no engine, answers made of the prompt.
 
-It makes a million rows and random kills affordable; what a model really answers is tested elsewhere.
+It makes a million rows and random kills affordable; real answers are tested elsewhere.
 """
 
 from __future__ import annotations

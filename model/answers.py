@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from model.alternatives import alternatives, log_probability, shares
 from model.chat_template import ChatTemplate
 from model.completion import Chunk, Completion, EngineRequest
 from model.constraints.check import check_constraint
 from model.engine import Engine
-from model.engine_call import Event
 from model.errors import FormlineError
 from model.output import REFUSAL, OutputRow, is_truncated, raise_if_wanted, to_error, to_output
 from model.rows import RequestRow, Rows
@@ -115,7 +114,7 @@ class Answering:
             max_waiting_rows=max_waiting_rows,
             log_content=log_content,
         )
-        with closing(cast("Generator[Event]", events)):
+        with closing(events):
             for position, event in events:
                 if isinstance(event, Chunk):
                     yield from _pieces(position, event)

@@ -56,7 +56,9 @@ class UnsupportedSchema(RequestError):
 
     code = "UNSUPPORTED_SCHEMA"
 
-    def __init__(self, reason: str, *, pointer: str = "", keyword: str = "", hint: str = "") -> None:
+    def __init__(
+        self, reason: str, *, pointer: str = "", keyword: str = "", hint: str = ""
+    ) -> None:
         where = f"at {pointer or '/'}" + (f", keyword {keyword!r}" if keyword else "")
         super().__init__(f"{reason} ({where})" + (f". {hint}" if hint else ""))
         self.reason, self.pointer, self.keyword, self.hint = reason, pointer, keyword, hint

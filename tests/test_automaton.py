@@ -1,4 +1,4 @@
-"""Masks and transitions over a real vocabulary: exact, shared, bounded, and right under rollback."""
+"""Masks and transitions over a real vocabulary: exact, shared, bounded, right under rollback."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
-from model.constraints.spec import ConstraintSpec
 from model.completion import Completion, EngineRequest
+from model.constraints.spec import ConstraintSpec
 from model.errors import FormlineError, UnsupportedSchema
 from tests.constraint_walks import constraint_of, is_valid
 
@@ -113,7 +113,9 @@ def test_sixty_four_rows_with_a_schema_each(engine: Engine) -> None:
     specs = [ConstraintSpec("json", json.dumps(schema)) for schema in schemas]
     results = texts(run(engine, specs, max_tokens=400))
     finished = [
-        (schema, text) for schema, (text, why) in zip(schemas, results, strict=True) if why == "stop"
+        (schema, text)
+        for schema, (text, why) in zip(schemas, results, strict=True)
+        if why == "stop"
     ]
     assert len(finished) > 32
     for schema, text in finished:

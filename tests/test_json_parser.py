@@ -114,9 +114,8 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def test_walks_over_made_up_schemas_end_validly(schema: Any, seed: int) -> None:
     try:
         constraint = constraint_of(schema)
-    except UnsupportedSchema as error:
-        assert error.reason
-        return
+    except UnsupportedSchema:
+        return  # refusals have tests of their own
     chance = random.Random(seed)
     for _ in range(4):
         text = walk(constraint, chance)
@@ -163,7 +162,13 @@ def test_other_kinds(kind: Any, text: str, valid: list[str], invalid: list[str])
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("regex", "foo**"), ("regex", r"(a)\1"), ("choice", "[]"), ("choice", "[1]"), ("choice", '[""]')],
+    [
+        ("regex", "foo**"),
+        ("regex", r"(a)\1"),
+        ("choice", "[]"),
+        ("choice", "[1]"),
+        ("choice", '[""]'),
+    ],
 )
 def test_other_kinds_refuse(kind: Any, text: str) -> None:
     with pytest.raises(UnsupportedSchema) as caught:
@@ -172,7 +177,10 @@ def test_other_kinds_refuse(kind: Any, text: str) -> None:
 
 
 def test_depth_is_bounded_and_never_a_dead_end() -> None:
-    schema = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}
+    schema = {
+        "$ref": "#/$defs/n",
+        "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}},
+    }
     parser = JsonParser.of(constraint_of(schema))
     assert parser.matches("[" * 64 + "]" * 64)
     assert not parser.matches("[" * 65 + "]" * 65)

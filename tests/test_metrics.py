@@ -47,7 +47,7 @@ def test_a_call_is_written_down(private: bool, caplog: pytest.LogCaptureFixture)
     before = values(metrics_text())
     with caplog.at_level(logging.INFO, logger="formline"):
         record = CallRecord(2, None if private else lambda ids: f"text of {ids}")
-        request = EngineRequest([1, 2], sampling_params=object())  # type: ignore[arg-type]
+        request = EngineRequest([1, 2], sampling_params=object())
         assert list(record.requests([request])) == [request]
         answer = Completion([Choice("the answer", [1], "stop", None, None, None)], 2, 1, 1)
         record.outcome(0, answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -156,10 +157,8 @@ class TestReports:
         for depth in range(20):
             schema = {"oneOf": [{"properties": {f"p{depth}": schema}}, {"minProperties": depth}]}
         started = time.monotonic()
-        try:
+        with contextlib.suppress(UnsupportedSchema):
             compile_schema(json.dumps(schema))
-        except UnsupportedSchema as error:
-            assert error.reason
         assert time.monotonic() - started < 60  # a bound on hanging, not a speed
 
     def test_report_37_catastrophic_pattern_compiles(self) -> None:

@@ -41,7 +41,7 @@ class FakeRows:
 
 
 def request() -> EngineRequest:
-    return EngineRequest([1], sampling_params=object())  # type: ignore[arg-type]
+    return EngineRequest([1], sampling_params=object())
 
 
 def make_call(

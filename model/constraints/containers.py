@@ -194,9 +194,7 @@ class Object(Container):
     def can_close(self) -> bool:
         shape = self.shape
         return (
-            self.count >= shape.minimum
-            and not shape.owed(self.used)
-            and not self._owed_classes()
+            self.count >= shape.minimum and not shape.owed(self.used) and not self._owed_classes()
         )
 
     @property
@@ -222,7 +220,11 @@ class Object(Container):
         names = shape.usable & ~self.used
         if shape.is_ordered:
             names = self._in_order(names)
-        if shape.maximum is None and not shape.is_ordered and self.depth + shape.tallest <= MAX_DEPTH:
+        if (
+            shape.maximum is None
+            and not shape.is_ordered
+            and self.depth + shape.tallest <= MAX_DEPTH
+        ):
             return names
         return sum(bit for bit in _bits(names) if self._leaves_room(bit))
 

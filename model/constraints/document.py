@@ -27,6 +27,7 @@ MAX_TEXT = 2_000_000
 MAX_NESTING = 100
 MAX_VALUES = 200_000
 MAX_SECONDS = 4.0
+MAX_COUNT = 10**12
 
 Json = Any
 _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -73,12 +74,12 @@ class Place:
 
     def count(self, keyword: str) -> int | None:
         """A non-negative whole number, or None when the keyword is absent."""
-        value = self.keywords.get(keyword)
+        value: Any = self.keywords.get(keyword)
         if value is None and keyword not in self.keywords:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or value < 0 or value != int(value):
-            raise self.refuse(keyword, f"{keyword} must be a whole number that is not negative")
+        if not is_number or not 0 <= value <= MAX_COUNT or value != int(value):
+            raise self.refuse(keyword, f"{keyword} must be a whole number from 0 to 10 ** 12")
         return int(value)
 
     def number(self, keyword: str) -> Fraction | None:
@@ -263,9 +264,7 @@ class Document:
     def _anchors(self) -> int:
         """How many places a dynamic or recursive reference could mean."""
         places = self._pointers.values()
-        return sum(
-            "$dynamicAnchor" in value or "$recursiveAnchor" in value for value, _ in places
-        )
+        return sum("$dynamicAnchor" in value or "$recursiveAnchor" in value for value, _ in places)
 
 
 def dialect_of(contents: Json) -> str:

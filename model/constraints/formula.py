@@ -79,17 +79,16 @@ OWN_KEYWORDS: Mapping[Type, frozenset[str]] = {
     Type.NULL: frozenset(),
     Type.BOOLEAN: frozenset(),
     Type.NUMBER: frozenset(
-        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+        "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split(),
     ),
-    Type.STRING: frozenset(("minLength", "maxLength", "pattern", "format")),
+    Type.STRING: frozenset("minLength maxLength pattern format".split()),
     Type.ARRAY: frozenset(
-        ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
-        + ("contains", "minContains", "maxContains", "unevaluatedItems")
+        "items prefixItems additionalItems minItems maxItems uniqueItems contains minContains "
+        "maxContains unevaluatedItems".split()
     ),
     Type.OBJECT: frozenset(
-        ("properties", "patternProperties", "additionalProperties", "required", "propertyNames")
-        + ("minProperties", "maxProperties", "dependentRequired", "dependencies", "$exists")
-        + ("unevaluatedProperties",)
+        "properties patternProperties additionalProperties required propertyNames minProperties "
+        "maxProperties dependentRequired dependencies unevaluatedProperties $exists".split()
     ),
 }
 
@@ -283,9 +282,7 @@ class Formulas:
             return formula
         if isinstance(formula, Own):
             place = formula.place
-            return Own(
-                self.document.synthetic(place, place.keywords, "silent", draft=place.draft)
-            )
+            return Own(self.document.synthetic(place, place.keywords, "silent", draft=place.draft))
         if isinstance(formula, Not):
             return Not(self._silenced(formula.part))
         if isinstance(formula, And | Or | One):
@@ -310,8 +307,10 @@ def _types(place: Place) -> list[str]:
     value = place.keywords["type"]
     names = [value] if isinstance(value, str) else value
     known = {"integer", *(type_.value for type_ in Type)}
-    if not isinstance(names, list) or not names or not all(
-        isinstance(name, str) and name in known for name in names
+    if (
+        not isinstance(names, list)
+        or not names
+        or not all(isinstance(name, str) and name in known for name in names)
     ):
         raise place.refuse(
             "type", f"unknown type {value!r:.100}", f"use {', '.join(sorted(known))}"

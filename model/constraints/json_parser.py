@@ -30,7 +30,7 @@ def advance(threads: Threads, byte: int) -> Threads:
     return tuple(dict.fromkeys(after for thread in threads for after in thread.step(byte)))
 
 
-class JsonParser(CharacterLevelParser):  # type: ignore[misc]
+class JsonParser(CharacterLevelParser):
     """An immutable, hashable parser state; `cache_key` is the set of its threads."""
 
     def __init__(self, threads: Threads) -> None:

@@ -39,7 +39,7 @@ def _find_heights(nodes: Collection[Node]) -> None:
         shapes = [
             shape
             for node in waiting
-            for shape in (*node.arrays, *node.objects)
+            for shape in _shapes(node)
             if shape.height is None and _is_possible(shape)
         ]
         if not shapes:
@@ -47,10 +47,12 @@ def _find_heights(nodes: Collection[Node]) -> None:
         for shape in shapes:
             shape.height = height
         for node in waiting:
-            if node.height is None and any(
-                shape.height is not None for shape in (*node.arrays, *node.objects)
-            ):
+            if node.height is None and any(shape.height is not None for shape in _shapes(node)):
                 node.height = height
+
+
+def _shapes(node: Node) -> list[ArrayShape | ObjectShape]:
+    return [*node.arrays, *node.objects]
 
 
 def _is_possible(shape: ArrayShape | ObjectShape) -> bool:
@@ -82,9 +84,7 @@ def _has_object(shape: ObjectShape) -> bool:
 def _usable(shape: ObjectShape) -> int:
     """The names whose value is possible, and of all that they pull."""
     possible = sum(1 << i for i, node in enumerate(shape.nodes) if node.height is not None)
-    return sum(
-        1 << index for index, pulled in enumerate(shape.pulls) if not pulled & ~possible
-    )
+    return sum(1 << index for index, pulled in enumerate(shape.pulls) if not pulled & ~possible)
 
 
 def _has_array(shape: ArrayShape) -> bool:

@@ -74,9 +74,7 @@ class Masks:
 class Walk:
     """One walk of the trie from its root."""
 
-    def __init__(
-        self, masks: Masks, names: dict[NameTrie, NameProfiles], allowed: Allowed
-    ) -> None:
+    def __init__(self, masks: Masks, names: dict[NameTrie, NameProfiles], allowed: Allowed) -> None:
         self.masks, self.names, self.allowed = masks, names, allowed
         self.trie: Tree = masks.trie
         self._seen: set[tuple[Thread, int, int]] = set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from model.constraints import dfa
 from model.constraints.dfa import Dfa
 from model.constraints.document import Document, Place
-from model.constraints.scalars import Strings, StringAlgebra, pattern_texts, string_langs
+from model.constraints.scalars import StringAlgebra, Strings, pattern_texts, string_langs
 from model.constraints.shapes import KeyClass, Node, ObjectShape, StringLang, folded
 from model.constraints.terms import dependents
 
@@ -200,9 +200,7 @@ def _split(
     return found
 
 
-def _existing(
-    document: Document, draft: Draft, place: Place, names_of: NamesOf
-) -> Iterable[Draft]:
+def _existing(document: Document, draft: Draft, place: Place, names_of: NamesOf) -> Iterable[Draft]:
     """The ways in which some property with a name and a value as `$exists` says can be there."""
     schema, value = place.keywords["$exists"]
     if not isinstance(schema, Place):
@@ -244,13 +242,10 @@ def _shape(
         names=draft.names,
         nodes=tuple(make_node(draft.values[name]) for name in draft.names),
         classes=tuple(
-            KeyClass(other.lang, make_node(other.value), other.is_needed)
-            for other in draft.others
+            KeyClass(other.lang, make_node(other.value), other.is_needed) for other in draft.others
         ),
         required=sum(bit[name] for name in required),
-        pulls=tuple(
-            sum(bit[other] for other in _closure({name}, pulls)) for name in draft.names
-        ),
+        pulls=tuple(sum(bit[other] for other in _closure({name}, pulls)) for name in draft.names),
         minimum=least,
         maximum=most,
         is_ordered=force_order,

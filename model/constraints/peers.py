@@ -65,7 +65,7 @@ def _validated(spec: ConstraintSpec) -> Any:
     try:
         params = SamplingParams(structured_outputs=StructuredOutputsParams(**_fields(spec)))
         validate(params)
-    except Exception as error:  # each backend raises errors of its own
+    except Exception as error:  # noqa: BLE001 each backend raises errors of its own
         raise UnsupportedSchema(
             f"{spec.backend} refuses the {spec.kind}: {str(error)[:500]}",
             keyword=spec.kind,

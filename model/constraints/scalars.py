@@ -62,6 +62,7 @@ class Evaluator(Generic[S]):
         if isinstance(formula, And | Or):
             parts = [self.evaluate(p, positive=positive, inside=inside) for p in formula.parts]
             return self._all(parts) if isinstance(formula, And) == positive else self._any(parts)
+        assert isinstance(formula, Own | Values)  # scalars have nothing unevaluated
         if positive:
             return self.algebra.leaf(formula, inside=inside)
         return self.algebra.complement(self.algebra.leaf(formula, inside=not inside))
@@ -76,27 +77,23 @@ class Evaluator(Generic[S]):
         parts = [self.evaluate(part, inside=inside) for part in formula.parts]
         outer = [self.evaluate(part, inside=False) for part in formula.parts]
         if positive:
-            return self._any(self._only(formula, parts, outer, i, inside) for i in range(len(parts)))
+            return self._any(
+                self._only(formula, parts, outer, i, inside) for i in range(len(parts))
+            )
         pairs = (
             self.algebra.meet(left, right)
             for index, left in enumerate(parts)
             for right in parts[index + 1 :]
         )
-        none = self._all(
-            self.evaluate(p, positive=False, inside=inside) for p in formula.parts
-        )
+        none = self._all(self.evaluate(p, positive=False, inside=inside) for p in formula.parts)
         return self.algebra.join(none, self._any(pairs))
 
-    def _only(
-        self, formula: One, parts: list[S], outer: list[S], index: int, inside: bool
-    ) -> S:
+    def _only(self, formula: One, parts: list[S], outer: list[S], index: int, inside: bool) -> S:
         """What part `index` allows and no other part does."""
         left = parts[index]
         for other, part in enumerate(formula.parts):
             if other != index and not self.algebra.is_disjoint(left, outer[other]):
-                left = self.algebra.meet(
-                    left, self.evaluate(part, positive=False, inside=inside)
-                )
+                left = self.algebra.meet(left, self.evaluate(part, positive=False, inside=inside))
         return left
 
 
@@ -128,7 +125,11 @@ class BooleanAlgebra:
     nothing: frozenset[bool] = frozenset()
 
     def leaf(self, leaf: Own | Values, *, inside: bool) -> frozenset[bool]:
-        return frozenset(listed(leaf, Type.BOOLEAN)) if isinstance(leaf, Values) else self.everything
+        return (
+            frozenset(map(bool, listed(leaf, Type.BOOLEAN)))
+            if isinstance(leaf, Values)
+            else self.everything
+        )
 
     def complement(self, values: frozenset[bool]) -> frozenset[bool]:
         return self.everything - values
@@ -469,24 +470,18 @@ def number_langs(values: Numbers, *, canonical: bool = False) -> tuple[StringLan
 
 
 def _plain(value: Fraction) -> int | float:
-    is_large = abs(value) >= 2**53 and Fraction(float(value)) == value
+    is_large = 2**53 <= abs(value) < 2**1023 and Fraction(float(value)) == value
     return float(value) if value.denominator != 1 or is_large else value.numerator
 
 
 def _range_texts(range_: NumberRange) -> Dfa:
-    bounds = (range_.minimum, range_.maximum)
-    exclusive = {"exclusive_minimum": range_.above, "exclusive_maximum": range_.below}
-    steps = sorted(range_.multiples) or [None]
+    limits = (range_.minimum, range_.maximum, range_.above, range_.below)
+    has_point = not range_.whole_digits_only
+    steps: list[Fraction | None] = [*sorted(range_.multiples)] or [None]
     if range_.is_integer:
-        each = [
-            numbers.integer_texts(
-                *bounds, **exclusive, multiple_of=step,
-                allow_decimal_zero=not range_.whole_digits_only,
-            )
-            for step in steps
-        ]
+        each = [numbers.integer_texts(*limits, s, allow_decimal_zero=has_point) for s in steps]
     else:
-        each = [numbers.number_texts(*bounds, **exclusive, multiple_of=step) for step in steps]
+        each = [numbers.number_texts(*limits, s) for s in steps]
     texts = dfa.intersect(*each)
     if range_.is_integer is False:
         texts = numbers.fractional(texts)

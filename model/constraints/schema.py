@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from model.constraints.arrays import array_shape, read_items
+from model.constraints.dfa import TooComplex
 from model.constraints.document import Document, Place
 from model.constraints.formula import FALSE, Formula, Formulas, Type, all_of
 from model.constraints.linking import link
@@ -24,7 +25,6 @@ from model.constraints.scalars import (
     string_langs,
 )
 from model.constraints.shapes import Node
-from model.constraints.dfa import TooComplex
 from model.constraints.terms import Term, Terms
 from model.errors import UnsupportedSchema
 
@@ -34,9 +34,7 @@ _LOOK_AHEAD = 3  # levels searched for a contradiction between branches of a one
 Conj = frozenset[Place]
 
 
-def compile_schema(
-    text: str, *, force_order: bool = False, extra_properties: bool = True
-) -> Node:
+def compile_schema(text: str, *, force_order: bool = False, extra_properties: bool = True) -> Node:
     """The root node of a schema given as JSON text. Raises UnsupportedSchema.
 
     Without `extra_properties` an object has only keys that its schema speaks of.

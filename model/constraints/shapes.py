@@ -69,10 +69,8 @@ class StringLang:
     def is_live(self, state: int, length: int) -> bool:
         """Whether some text of allowed length can be completed from here."""
         least = max(self.minimum - length, 0)
-        if self.maximum is None:
-            most = least + len(self.dfa.edges)
-        else:
-            most = self.maximum - length
+        edges = len(self.dfa.edges)
+        most = least + edges if self.maximum is None else self.maximum - length
         if most < least:
             return False
         exact, stable_from, stable = self._rests

@@ -18,7 +18,6 @@ from model.constraints.formula import (
     Not,
     One,
     Or,
-    Own,
     Type,
     Unevaluated,
     Values,
@@ -231,9 +230,7 @@ def _array_negations(document: Document, place: Place) -> list[dict[str, Any]]:
     for contained in items.contains:
         if contained.limits.minimum > 0:
             fewer = contained.limits.minimum - 1
-            found.append(
-                {"contains": contained.place, "minContains": 0, "maxContains": fewer}
-            )
+            found.append({"contains": contained.place, "minContains": 0, "maxContains": fewer})
         if contained.limits.maximum is not None:
             more = contained.limits.maximum + 1
             found.append({"contains": contained.place, "minContains": more})

@@ -291,7 +291,7 @@ class String(Text):
     """Inside a JSON string, after its opening quote. Escapes are read as what they stand for."""
 
     __slots__ = ()
-    can_end = False  # type: ignore[assignment]
+    can_end = False
 
     def _begin(self, byte: int) -> Threads:
         if byte == _QUOTE:
@@ -316,7 +316,9 @@ class String(Text):
 
     def _can_escape(self) -> bool:
         allows = self.content.allows
-        return self._can_name(0, 0x10000) or allows(_QUOTE, _QUOTE) or allows(_BACKSLASH, _BACKSLASH)
+        return (
+            self._can_name(0, 0x10000) or allows(_QUOTE, _QUOTE) or allows(_BACKSLASH, _BACKSLASH)
+        )
 
     def _escape(self, byte: int) -> Threads:
         if byte == ord("u"):
