@@ -202,6 +202,8 @@ class Object(Container):
         return bool(self.open_names) or any(True for _ in self.open_classes())
 
     def _owed_classes(self) -> list[KeyClass]:
+        if not self.shape.needs_a_class:
+            return []
         return [
             key
             for key in self.shape.classes

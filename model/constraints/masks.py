@@ -6,7 +6,7 @@ what is between them is walked byte by byte, and there few bytes are allowed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,23 +22,36 @@ Mask = NDArray[np.int32]
 
 _PLACEHOLDER = "\x00"  # stands for a text that is not known yet, and equals none that is
 _PROFILES_MAX_BYTES = 128 << 20
+_FEW = 64
 
 
 class Tree(Protocol):
     """What is walked: the vocabulary's trie, or the suffixes of a profile."""
 
     def children(self, node: int) -> dict[int, int]: ...
-    def tokens_at(self, node: int) -> Iterable[int]: ...
+    def tokens_at(self, node: int) -> NDArray[np.int32] | Sequence[int]: ...
 
 
 class Allowed:
     """Token ids gathered by one walk, as a boolean row of the vocabulary."""
 
     def __init__(self, size: int) -> None:
-        self.row = np.zeros(size, dtype=np.bool_)
+        self._row = np.zeros(size, dtype=np.bool_)
+        self._few: list[int] = []  # ids to set all at once: setting each costs more than a walk
 
-    def add(self, ids: Sequence[int] | NDArray[np.int32] | Iterable[int]) -> None:
-        self.row[ids] = True  # type: ignore[index]
+    def add(self, ids: NDArray[np.int32] | Sequence[int]) -> None:
+        if isinstance(ids, np.ndarray) and len(ids) > _FEW:
+            self._row[ids] = True
+        else:
+            self._few.extend(ids.tolist() if isinstance(ids, np.ndarray) else ids)
+
+    @property
+    def row(self) -> NDArray[np.bool_]:
+        """bool [size]: what was added so far."""
+        if self._few:
+            self._row[self._few] = True
+            self._few = []
+        return self._row
 
 
 class Masks:
@@ -147,10 +160,11 @@ class Walk:
 
     def _leave(self, profile: Profile, following: Threads) -> None:
         """Goes on after the content's end, at all exits together."""
-        if not profile.exits:
+        if not profile.has_exits:
             return
-        self.allowed.add(profile.suffixes.tokens_at(0))
-        self._pending += [(thread, profile.suffixes, 0) for thread in following]
+        suffixes = profile.suffixes
+        self.allowed.add(suffixes.tokens_at(0))
+        self._pending += [(thread, suffixes, 0) for thread in following]
 
     def _tracked(self, content: Tracked, node: int) -> None:
         profile = self.masks.profiles.string(content.lang, content.state, content.length, node)
@@ -159,12 +173,12 @@ class Walk:
         if not taken:
             self._leave(profile, content.slot.resume(_PLACEHOLDER))
             return
-        beyond = Allowed(len(self.allowed.row))
+        beyond = Allowed(self.masks.vocabulary.words * 32)
         walk = Walk(self.masks, self.names, beyond)
         walk._leave(profile, content.slot.resume(_PLACEHOLDER))
         walk._finish()
         beyond.row[taken] = False
-        self.allowed.row |= beyond.row
+        self.allowed.add(np.flatnonzero(beyond.row).astype(np.int32))
 
     def _finish(self) -> None:
         while self._pending:

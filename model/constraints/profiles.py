@@ -26,18 +26,24 @@ _STRUCTURAL = np.frombuffer(b" \t\n,}]", dtype=np.uint8)
 
 
 class SuffixTree:
-    """What tokens hold after the end of a string, as a tree: equal suffixes share a node."""
+    """What tokens hold after the end of a string, as a tree: equal suffixes share a node.
+
+    Each token comes with the characters of the string that it holds before the end.
+    """
 
     def __init__(self) -> None:
         self._children: list[dict[int, int]] = [{}]
         self._ids: list[list[int]] = [[]]
+        self._read: list[list[int]] = [[]]
 
-    def add(self, trie: Trie, exit_node: int) -> None:
+    def add(self, trie: Trie, exit_node: int, read: int) -> None:
         """Adds the subtree below the node where the string has ended."""
         pending = [(exit_node, 0)]
         while pending:
             node, here = pending.pop()
-            self._ids[here] += trie.tokens_at(node).tolist()
+            ids = trie.tokens_at(node).tolist()
+            self._ids[here] += ids
+            self._read[here] += [read] * len(ids)
             for byte, child in trie.children(node).items():
                 pending.append((child, self._child(here, byte)))
 
@@ -47,6 +53,7 @@ class SuffixTree:
             found = self._children[node][byte] = len(self._ids)
             self._children.append({})
             self._ids.append([])
+            self._read.append([])
         return found
 
     def children(self, node: int) -> dict[int, int]:
@@ -55,29 +62,55 @@ class SuffixTree:
     def tokens_at(self, node: int) -> list[int]:
         return self._ids[node]
 
+    def between(self, node: int, low: int, high: int) -> list[int]:
+        """The tokens at a node that hold from `low` to `high` characters of the string."""
+        pairs = zip(self._ids[node], self._read[node], strict=True)
+        return [token for token, read in pairs if low <= read <= high]
+
+
+@dataclass(frozen=True, eq=False)
+class SuffixesBetween:
+    """The suffixes of tokens that hold from `low` to `high` characters of the string."""
+
+    tree: SuffixTree
+    low: int
+    high: int
+
+    def children(self, node: int) -> dict[int, int]:
+        return self.tree.children(node)
+
+    def tokens_at(self, node: int) -> list[int]:
+        return self.tree.between(node, self.low, self.high)
+
 
 @dataclass(frozen=True, eq=False)
 class Profile:
     """The tokens below a node of the trie, for content that has reached a place there.
 
-    `inside` are the ids of tokens that end within the content. `exits` are the nodes where it has
-    just ended (after the quote of a string) with the text that was read on the way.
+    `inside` are the ids of tokens that end within the content, `read` how many of its characters
+    each has begun. `exits` are the nodes where it has just ended (after the quote of a string) with
+    the text that was read on the way.
     """
 
     trie: Trie
     inside: Ids
+    read: Ids
     find_exits: Callable[[], list[tuple[int, str]]]
 
     @cached_property
     def exits(self) -> list[tuple[int, str]]:
         return self.find_exits()
 
+    @property
+    def has_exits(self) -> bool:
+        return bool(self.exits)
+
     @cached_property
-    def suffixes(self) -> SuffixTree:
+    def suffixes(self) -> SuffixTree | SuffixesBetween:
         """What follows the content's end, over all exits."""
         tree = SuffixTree()
-        for node, _ in self.exits:
-            tree.add(self.trie, node)
+        for node, text in self.exits:
+            tree.add(self.trie, node, len(text))
         return tree
 
     @cached_property
@@ -92,6 +125,31 @@ class Profile:
         """The ids of all tokens in which the content ends as `text`."""
         nodes = self.by_text.get(text, [])
         return [token for node in nodes for token in self.trie.tokens_below(node).tolist()]
+
+
+class Lengthwise:
+    """The profile of an uncounted language of one state, cut to what a length still allows.
+
+    There a token's characters are all that matters: a cut is a slice, and the rest is shared.
+    """
+
+    def __init__(self, full: Profile) -> None:
+        order = np.argsort(full.read, kind="stable")
+        self._full, self._ids, self._read = full, full.inside[order], full.read[order]
+        self._tree = full.suffixes
+        assert isinstance(self._tree, SuffixTree)
+
+    def cut(self, least: int, most: int | None) -> Profile:
+        """Tokens of at most `most` characters; the content may end after at least `least`."""
+        end = len(self._ids)
+        if most is not None:
+            end = int(np.searchsorted(self._read, most, side="right"))
+        high = end if most is None else most
+        exits = [(node, text) for node, text in self._full.exits if least <= len(text) <= high]
+        cut = Profile(self._full.trie, self._ids[:end], self._read[:end], lambda: exits)
+        assert isinstance(self._tree, SuffixTree)
+        cut.__dict__["suffixes"] = SuffixesBetween(self._tree, least, high)
+        return cut
 
 
 class _Probe(Content):
@@ -129,6 +187,11 @@ class Profiles:
         starts_character = (trie.byte & 0xC0) != 0x80
         starts_character[0] = False
         self._characters = _sum_along_paths(trie, starts_character)
+        self._token_characters = np.zeros(vocabulary.size, dtype=np.int32)
+        self._token_characters[trie.token_ids] = np.repeat(
+            self._characters, np.diff(trie.first_token)
+        )
+        self._by_length: dict[tuple[StringLang, int], Lengthwise] = {}
         self._quote = _children_by(trie, _QUOTE)
         self._backslash = _children_by(trie, _BACKSLASH)
         self._structural = np.zeros(trie.nodes, dtype=np.bool_)
@@ -162,6 +225,10 @@ class Profiles:
         return found
 
     def _string(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
+        if lang.is_counted and len(lang.dfa.edges) == 1:
+            least = max(lang.minimum - length, 0)
+            most = None if lang.maximum is None else lang.maximum - length
+            return self._lengthwise(StringLang(lang.dfa), node).cut(least, most)
         table = table_of(lang.dfa)
         nodes, states = self.trie.walk(table.json, state, node)
         read = self._characters[nodes] - self._characters[node]
@@ -170,9 +237,10 @@ class Profiles:
             nodes, states, read = nodes[live], states[live], read[live]
         whole = states < table.whole
         escapes = self._escapes(lang, length, nodes, states, read, whole)
-        inside = self.trie.tokens_of(nodes[nodes != node])
-        inside = np.concatenate([inside, *(profile.inside for profile, _ in escapes.inner)])
-        inside = np.concatenate([inside, self.trie.tokens_of(np.array(escapes.nodes, np.int32))])
+        raw = self.trie.tokens_of(nodes[nodes != node])
+        inside = np.concatenate([raw, escapes.ids, *(p.inside for p, _ in escapes.inner)])
+        held = [self._token_characters[raw] - self._characters[node], escapes.read]
+        held += [profile.read + len(text) for profile, text in escapes.inner]
 
         def find_exits() -> list[tuple[int, str]]:
             ends = np.flatnonzero(whole & (self._quote[nodes] >= 0))
@@ -185,7 +253,14 @@ class Profiles:
                 found += [(exit_, text + rest) for exit_, rest in profile.exits]
             return found
 
-        return Profile(self.trie, inside, find_exits)
+        return Profile(self.trie, inside, np.concatenate(held), find_exits)
+
+    def _lengthwise(self, lang: StringLang, node: int) -> Lengthwise:
+        """The tokens of a one-state language by how many characters they hold."""
+        found = self._by_length.get((lang, node))
+        if found is None:
+            found = self._by_length[lang, node] = Lengthwise(self.string(lang, 0, 0, node))
+        return found
 
     def _escapes(
         self,
@@ -210,10 +285,11 @@ class Profiles:
             ]
             while pending:
                 node, thread = pending.pop()
-                found.nodes.append(node)
                 assert isinstance(thread, String)
                 inner = thread.content
                 assert isinstance(inner, _Probe)
+                begun = int(read[at]) + len(inner.text) + bool(thread.partial)
+                found.add(self.trie.tokens_at(node).tolist(), begun)
                 if not thread.partial:
                     text = self._path(start, int(nodes[0])) + inner.text
                     profile = self.string(lang, inner.state, inner.length, node)
@@ -229,7 +305,8 @@ class Profiles:
         accepting[list(lang.dfa.accepting)] = True
         ends = nodes[accepting[states] & self._structural[nodes]]
         exits = [(int(end), self._path(int(end), node)) for end in ends if end != node]
-        return Profile(self.trie, self.trie.tokens_of(nodes[nodes != node]), lambda: exits)
+        inside = self.trie.tokens_of(nodes[nodes != node])
+        return Profile(self.trie, inside, self._token_characters[inside], lambda: exits)
 
     def _text(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
         table = table_of(lang.dfa)
@@ -238,7 +315,8 @@ class Profiles:
             read = self._characters[nodes] - self._characters[node]
             live = _Lengths(lang, table, length, int(read.max()) + 1).is_live(states, read)
             nodes = nodes[live]
-        return Profile(self.trie, self.trie.tokens_of(nodes[nodes != node]), list)
+        inside = self.trie.tokens_of(nodes[nodes != node])
+        return Profile(self.trie, inside, self._token_characters[inside], list)
 
     def _path(self, node: int, start: int) -> str:
         """The text between two nodes of one path."""
@@ -250,11 +328,24 @@ class Profiles:
 
 
 class _Escapes:
-    """Nodes after a backslash, and the profiles where the escape is complete."""
+    """Tokens that end after a backslash, and the profiles where an escape is complete."""
 
     def __init__(self) -> None:
-        self.nodes: list[int] = []
+        self._ids: list[int] = []
+        self._read: list[int] = []
         self.inner: list[tuple[Profile, str]] = []
+
+    def add(self, ids: list[int], read: int) -> None:
+        self._ids += ids
+        self._read += [read] * len(ids)
+
+    @property
+    def ids(self) -> Ids:
+        return np.array(self._ids, dtype=np.int32)
+
+    @property
+    def read(self) -> Ids:
+        return np.array(self._read, dtype=np.int32)
 
 
 class _Lengths:
@@ -318,14 +409,15 @@ class NameProfiles:
 
     def _build(self, name_node: int, node: int) -> NameProfile:
         nodes, states = self._trie.walk(self._table.json, name_node, node)
-        order = np.argsort(states, kind="stable")
-        values, starts = np.unique(states[order], return_index=True)
-        groups = np.split(nodes[order], starts[1:])
-        inside = []
-        for state, group in zip(values.tolist(), groups, strict=True):
-            ids = self._trie.tokens_of(group[group != node])
-            if len(ids):
-                inside.append((self.reach(state), ids))
+        by_state: dict[int, list[int]] = {}
+        for at, state in zip(nodes.tolist(), states.tolist(), strict=True):
+            if at != node:
+                by_state.setdefault(state, []).extend(self._trie.tokens_at(at).tolist())
+        inside = [
+            (self.reach(state), np.array(ids, dtype=np.int32))
+            for state, ids in by_state.items()
+            if ids
+        ]
         whole = np.flatnonzero(states < self._table.whole)
         exits = [
             (int(self._quote[nodes[at]]), self._names.name[int(states[at])])

@@ -237,6 +237,15 @@ class ObjectShape:
         )
 
     @cached_property
+    def needs_a_class(self) -> bool:
+        """Whether some class of other names must come."""
+        return any(key.is_needed for key in self.classes)
+
+    @cached_property
+    def pulls_nothing(self) -> bool:
+        return all(pulled == 1 << index for index, pulled in enumerate(self.pulls))
+
+    @cached_property
     def tallest(self) -> int:
         """The height of the tallest listed value."""
         return max((node.height or 0 for node in self.nodes), default=0)
@@ -244,7 +253,7 @@ class ObjectShape:
     def owed(self, used: int) -> int:
         """The names that must still come when `used` have come."""
         owed, bits = self.required, used
-        while bits:
+        while bits and not self.pulls_nothing:
             low = bits & -bits
             owed |= self.pulls[low.bit_length() - 1]
             bits ^= low
