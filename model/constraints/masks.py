@@ -197,7 +197,8 @@ class Walk:
             if open_names >> index & 1:
                 self.allowed.add(self.masks.trie.tokens_at(exit_))
                 self._pending.append((_after_name(content.object, index), self.trie, exit_))
-        for backslash, name_node in profile.escapes:
+        can_escape = names.has_escapes or content.make.style.idle_escapes
+        for backslash, name_node in profile.escapes if can_escape else ():
             self._escape(content, names, name_node, backslash)
         return True
 

@@ -182,6 +182,12 @@ class NameTrie:
             trie.name[node] = index
         return trie
 
+    @cached_property
+    def has_escapes(self) -> bool:
+        """Whether some name has a character that may be written with an escape."""
+        seen = {c for node in self.children for c in node}
+        return any(c < 0x20 or c >= 0x7F or chr(c) in '"\\' for c in seen)
+
     def _child(self, node: int, code_point: int) -> int:
         found = self.children[node].get(code_point)
         if found is None:

@@ -9,7 +9,7 @@ Invariant: every thread can be completed. `step` returns no thread that cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from model.constraints.shapes import StringLang, Style
@@ -232,6 +232,14 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 # (_LOW_BACKSLASH, high), (_LOW_U, high), (_LOW_DIGITS, high, value, digits read).
 Partial = tuple[int, ...]
 _BYTES, _ESCAPE, _HEX_DIGITS, _LOW_BACKSLASH, _LOW_U, _LOW_DIGITS = range(6)
+_AFTER: Mapping[int, Collection[int]] = {
+    _BYTES: range(0x80, 0xC0),
+    _ESCAPE: frozenset((*_SHORT_ESCAPES, ord("u"))),
+    _HEX_DIGITS: frozenset(_HEX),
+    _LOW_BACKSLASH: b"\\",
+    _LOW_U: b"u",
+    _LOW_DIGITS: frozenset(_HEX),
+}
 _ASTRAL = 0x10000
 
 
@@ -372,6 +380,17 @@ class String(Text):
 
     @property
     def first_bytes(self) -> Iterable[int]:
-        if not self.partial:
-            return range(0x20, 0xF5)
-        return range(0x80, 0xC0) if self.partial[0] == _BYTES else range(0x22, 0x76)
+        if self.partial:
+            return _AFTER[self.partial[0]]
+        if isinstance(self.content, Plain | Tracked):
+            return _first_of(self.content.lang.dfa.edges[self.content.state])
+        return range(0x20, 0xF5)
+
+
+def _first_of(edges: Collection[tuple[int, int, int]]) -> Collection[int]:
+    """The bytes that may begin a character of the edges, or end the string, where they are few."""
+    if sum(min(hi, 0x7F) - lo + 1 for lo, hi, _ in edges if lo < 0x80) > 32:
+        return range(0x20, 0xF5)
+    ascii_ = (c for lo, hi, _ in edges for c in range(lo, min(hi, 0x7F) + 1))
+    leads = range(0xC2, 0xF5) if any(hi >= 0x80 for _, hi, _ in edges) else ()
+    return {_QUOTE, _BACKSLASH, *ascii_, *leads}
