@@ -13,18 +13,21 @@ export VLLM_NO_USAGE_STATS := 1
 export MLFLOW_UV_AUTO_DETECT := false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak serve clean
+.PHONY: help setup demo test test-slow check bench soak serve clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMPS)/env $(MODEL)/.complete ## Build the environment and the small real model (once)
 
 demo: setup ## Register the small model, serve it, ask it the worked example, print the answers
 	@$(PY) -m scripts.demo
 
-test: setup ## Run the whole test suite
-	@$(PY) -m pytest $(ARGS)
+test: setup ## Run the test suite, all but what `make test-slow` runs
+	@$(PY) -m pytest -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the tests of Spark clusters and of whole notebooks (8 GB, 20 minutes)
+	@$(PY) -m pytest -m slow $(ARGS)
 
 check: setup ## Lint and type-check (ruff, mypy strict)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

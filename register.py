@@ -113,9 +113,11 @@ def read_requirements(path: Path) -> list[str]:
 @contextlib.contextmanager
 def chosen_registry(uri: str | None) -> Iterator[None]:
     """Points MLflow at the registry `uri` for a while; None leaves MLflow's own setting."""
+    if uri is None:
+        yield  # setting it even to what it is would part it from the tracking URI for good
+        return
     before = mlflow.get_registry_uri()
-    if uri:
-        mlflow.set_registry_uri(uri)
+    mlflow.set_registry_uri(uri)
     try:
         yield
     finally:

@@ -121,11 +121,9 @@ def test_report_35_the_error_column_is_stable(loaded_model: Any) -> None:
 
 
 def test_streamed_pieces_add_up_to_the_answer(loaded_model: Any) -> None:
-    events = list(
-        loaded_model.predict_stream(
-            pd.DataFrame({"prompt": ["Hello", None]}, dtype=object), params={"max_tokens": 8}
-        )
-    )
+    model = loaded_model.unwrap_python_model()  # MLflow's own predict_stream takes one row only
+    rows = pd.DataFrame({"prompt": ["Hello", None]}, dtype=object)
+    events = list(model.predict_stream(None, rows, {"max_tokens": 8}))
     pieces = "".join(event["delta"] for event in events if "delta" in event)
     ends = {event["row"]: event for event in events if "finish_reason" in event}
     assert ends[0]["output"] == pieces

@@ -64,9 +64,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     return condition()
 
 
-def core_processes() -> list[psutil.Process]:
-    """vLLM's EngineCore processes under this one."""
-    return [p for p in psutil.Process().children() if "EngineCore" in p.name()]
+def core_processes(engine: Engine) -> list[psutil.Process]:
+    """The EngineCore processes of one engine: other tests may have engines of their own."""
+    manager = engine._supervisor.llm.engine_core.resources.engine_manager
+    pids = {process.pid for process in manager.processes}
+    return [p for p in psutil.Process().children() if p.pid in pids]
 
 
 def unfinished(engine: Engine) -> int:
@@ -245,7 +247,7 @@ def test_logs_hold_no_content_unless_switched_on(
 def test_a_killed_engine_ends_the_call_and_is_rebuilt(
     engine: Engine, ask: Callable[..., EngineRequest]
 ) -> None:
-    (core,) = core_processes()
+    (core,) = core_processes(engine)
     family = [core, *core.children(recursive=True)]
     outcomes: dict[int, Completion | FormlineError] = {}
     rows = [ask(tokens=2), *(ask(tokens=LONG) for _ in range(63))]
@@ -265,5 +267,5 @@ def test_a_killed_engine_ends_the_call_and_is_rebuilt(
     assert isinstance(answer, Completion)
     assert engine.health().rebuilds == 1
     assert not any(process.is_running() for process in family)
-    assert len(core_processes()) == 1
+    assert len(core_processes(engine)) == 1
     assert 'formline_engine_rebuilds_total{outcome="done"} 1.0' in metrics_text().decode()
