@@ -10,11 +10,12 @@ import enum
 import json
 import time
 import uuid
-from typing import Annotated, Any, Literal, Optional, TypedDict
+from typing import Annotated, Any, Literal, Optional
 
 import pydantic
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from model.constraints.schema import compile_schema
 from model.constraints.shapes import STYLES

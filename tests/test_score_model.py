@@ -99,7 +99,7 @@ def test_a_notebook_gets_a_frame_back(registered_model: Registered) -> None:
 
 def test_the_scoring_server_gives_the_same_rows(served_model: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"prompt": [f"Say {i}." for i in range(20)]})
-    params: dict[str, Any] = {"temperature": 0, "max_tokens": 2, "choice": '["yes", "no"]'}
+    params: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "choice": '["yes", "no"]'}
     target = EndpointTarget(
         f"{served_model}/invocations",
         params,
