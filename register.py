@@ -110,18 +110,23 @@ def read_requirements(path: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+REGISTRY_VARIABLE = "MLFLOW_REGISTRY_URI"
+
+
 @contextlib.contextmanager
 def chosen_registry(uri: str | None) -> Iterator[None]:
     """Points MLflow at the registry `uri` for a while; None leaves MLflow's own setting."""
     if uri is None:
         yield  # setting it even to what it is would part it from the tracking URI for good
         return
-    before = mlflow.get_registry_uri()
+    before = os.environ.get(REGISTRY_VARIABLE)
     mlflow.set_registry_uri(uri)
     try:
         yield
     finally:
-        mlflow.set_registry_uri(before)
+        mlflow.set_registry_uri(before or "")  # "" follows the tracking URI
+        if before is None:
+            os.environ.pop(REGISTRY_VARIABLE, None)  # MLflow sets it for child processes
 
 
 def in_unity_catalog() -> bool:

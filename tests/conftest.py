@@ -63,6 +63,17 @@ def find_chromium() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+@pytest.fixture(autouse=True)
+def follows_the_tracking_uri() -> Iterator[None]:
+    """No test leaves a registry of its own behind, in MLflow or for child processes."""
+    yield
+    if "MLFLOW_REGISTRY_URI" in os.environ:
+        import mlflow
+
+        mlflow.set_registry_uri("")
+        del os.environ["MLFLOW_REGISTRY_URI"]
+
+
 @pytest.fixture(scope="session")
 def small_model_dir() -> Path:
     from scripts.small_model import NAME, SmallModelUnavailable, build

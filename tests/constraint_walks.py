@@ -14,7 +14,7 @@ from model.constraints.document import validator_for
 from model.constraints.json_parser import JsonParser, advance, start
 from model.constraints.schema import compile_schema
 from model.constraints.shapes import EVERY_SPELLING, Constraint
-from model.constraints.threads import Interner, String, Threads
+from model.constraints.threads import Interner, Plain, String, Threads, Tracked
 
 CLOSING = b'}]":0123456789elsu,{['
 """Bytes that lead to an end soon where no string is open, the best ones first."""
@@ -54,7 +54,8 @@ def _next_byte(threads: Threads, chance: random.Random, *, is_free: bool) -> int
     chance.shuffle(bytes_)
     if not is_free:
         is_inside = any(isinstance(thread, String) for thread in threads)
-        bytes_ = [*_of_owed_names(threads), *(b'"' if is_inside else CLOSING), *bytes_]
+        inside = [ord('"'), *_of_unfinished_texts(threads)]
+        bytes_ = [*_of_owed_names(threads), *(inside if is_inside else CLOSING), *bytes_]
     return next((b for b in bytes_ if any(thread.step(b) for thread in threads)), None)
 
 
@@ -71,6 +72,16 @@ def _of_owed_names(threads: Threads) -> Iterator[int]:
         else:
             children = trie.children[thread.content.node].items()
             yield from (chr(c).encode()[0] for c, child in children if trie.reach[child] & owed)
+
+
+def _of_unfinished_texts(threads: Threads) -> Iterator[int]:
+    """The bytes that bring a string nearer to a text of its language."""
+    for thread in threads:
+        if isinstance(thread, String) and isinstance(thread.content, Plain | Tracked):
+            lang, state = thread.content.lang, thread.content.state
+            away = lang.dfa.distances
+            nearer = (lo for lo, _, to in lang.dfa.edges[state] if away[to] < away[state])
+            yield from (chr(lo).encode()[0] for lo in nearer)
 
 
 def _owed(content: Named) -> int:

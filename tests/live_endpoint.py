@@ -87,7 +87,7 @@ class LiveEndpoint:
                 [
                     *(sys.executable, "-m", "serving", "--port", str(self.port)),
                     *("--state-dir", str(self.folder / "state")),
-                    *("--tracking-uri", self.registry),
+                    *("--tracking-uri", self.registry, "--registry-uri", self.registry),
                     *self.options,
                 ],
                 cwd=ROOT,
