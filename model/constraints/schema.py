@@ -6,7 +6,7 @@ bounds on depth, whitespace and number texts; or UnsupportedSchema names the pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from model.constraints.arrays import array_shape, read_items
 from model.constraints.dfa import TooComplex
@@ -66,6 +66,7 @@ class Compiler:
         }
         self._nodes: dict[tuple[Conj, bool], Node] = {}
         self._pending: list[tuple[Conj, bool, Node]] = []
+        self._looks = 0  # looks ahead in progress, one inside the other
 
     def compile(self) -> Node:
         """The root node, with everything impossible taken out."""
@@ -148,10 +149,18 @@ class Compiler:
         return self.strings.evaluate(self.formulas.of(place, Type.STRING))
 
     def _are_disjoint_objects(self, left: Term, right: Term) -> bool:
-        return self._has_no_object(left | right, _LOOK_AHEAD)
+        return self._look_ahead(self._has_no_object, left | right)
 
     def _are_disjoint_arrays(self, left: Term, right: Term) -> bool:
-        return self._has_no_array(left | right, _LOOK_AHEAD)
+        return self._look_ahead(self._has_no_array, left | right)
+
+    def _look_ahead(self, has_none: Callable[[Term, int], bool], term: Term) -> bool:
+        """Looks for a contradiction; where a look leads to another oneOf, not without end."""
+        self._looks += 1
+        try:
+            return has_none(term, _LOOK_AHEAD)
+        finally:
+            self._looks -= 1
 
     def _has_no_object(self, term: Term, levels: int) -> bool:
         """Whether certainly no object satisfies all places: a required value is impossible."""
@@ -193,6 +202,7 @@ class Compiler:
             formula = self._formula(conj, type_)
             if formula == FALSE:
                 continue
-            if levels <= 0 or not all(has_none(t, levels) for t in self.terms[type_].of(formula)):
+            is_far = levels <= 0 or self._looks > _LOOK_AHEAD
+            if is_far or not all(has_none(t, levels) for t in self.terms[type_].of(formula)):
                 return False
         return True
