@@ -160,7 +160,7 @@ class Walk:
 
     def _leave(self, profile: Profile, following: Threads) -> None:
         """Goes on after the content's end, at all exits together."""
-        if not profile.has_exits:
+        if not profile.exits:
             return
         suffixes = profile.suffixes
         self.allowed.add(suffixes.tokens_at(0))

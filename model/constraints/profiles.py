@@ -101,10 +101,6 @@ class Profile:
     def exits(self) -> list[tuple[int, str]]:
         return self.find_exits()
 
-    @property
-    def has_exits(self) -> bool:
-        return bool(self.exits)
-
     @cached_property
     def suffixes(self) -> SuffixTree | SuffixesBetween:
         """What follows the content's end, over all exits."""
@@ -177,7 +173,7 @@ class _Probe(Content):
 
 
 class Profiles:
-    """The profiles of one vocabulary, least recently used first out beyond `max_bytes`."""
+    """The profiles of one vocabulary, the oldest first out beyond `max_bytes`."""
 
     def __init__(self, vocabulary: Vocabulary, max_bytes: int) -> None:
         self.trie, self.reach = vocabulary.trie, vocabulary.max_token_length
@@ -222,6 +218,7 @@ class Profiles:
             while self.used_bytes > self.max_bytes and len(self._kept) > 1:
                 _, dropped = self._kept.popitem(last=False)
                 self.used_bytes -= dropped.inside.nbytes + 500
+                self._by_length.clear()  # they hold what profiles hold, and more
         return found
 
     def _string(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
