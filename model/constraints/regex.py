@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from re import _parser as sre_parser  # type: ignore[attr-defined]
+from importlib import import_module
 from typing import Any
 
 from model.constraints.dfa import Dfa
@@ -29,6 +29,7 @@ MAX_PATTERN_LENGTH = 20_000
 """Characters a pattern may have."""
 MAX_NESTING = 50
 """Groups within groups; Python's parser and ours recurse this deep and no deeper."""
+_python_parser: Any = import_module("re._parser")
 _cache = DfaCache(max_edges=500_000, refusals=(UnsupportedPattern, TooComplex))
 
 
@@ -71,10 +72,10 @@ def _parse(pattern: str) -> Any:
         raise UnsupportedPattern(f"pattern with groups nested deeper than {MAX_NESTING}")
     try:
         if not _SET_WARNINGS.search(pattern):
-            return sre_parser.parse(pattern)
+            return _python_parser.parse(pattern)
         with _parser_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            return sre_parser.parse(pattern)
+            return _python_parser.parse(pattern)
     except re.error as error:
         hint = next((hint for part, hint in _HINTS.items() if part in error.msg), "")
         raise UnsupportedPattern(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from re import _constants as sre  # type: ignore[attr-defined]
+from importlib import import_module
 from typing import Any
 
 from model.constraints import charsets
 from model.constraints.charsets import Charset
 from model.constraints.tables import TooComplex
+
+sre: Any = import_module("re._constants")
+"""Python's own names for a parsed pattern's parts; typeshed does not know the module."""
 
 MAX_PROGRAM = 60_000
 """Items a pattern may unroll to: a counted repeat copies what it repeats."""
