@@ -52,7 +52,7 @@ def main(
     track: Annotated[bool, typer.Option(help="Write an MLflow run")] = True,
     sample: Annotated[bool, typer.Option(help="Log a sample of rows in it")] = True,
     quiet: Annotated[bool, typer.Option(help="No progress")] = False,
-    work_dir: Annotated[Path | None, typer.Option(help="Folder for finished parts")] = None,
+    work_dir: Annotated[Path | None, typer.Option(help="Where to keep finished parts")] = None,
     chunk_rows: Annotated[int, typer.Option(help="Rows a part holds")] = CHUNK_ROWS,
     row_retries: Annotated[int, typer.Option(help="Retries of rows the engine failed")] = 2,
 ) -> None:

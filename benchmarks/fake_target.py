@@ -34,7 +34,7 @@ def fake_answer(prompt: str | None) -> dict[str, Any]:
 
 
 class FakeTarget:
-    """Answers at once, or after `seconds` a call; counts the rows it was asked."""
+    """Answers at once, or after `seconds` a call; keeps in `asked` what it was asked, if wanted."""
 
     request_columns = ("prompt", "messages", "system_prompt", "temperature")
     answer_schema = ANSWER_SCHEMA
@@ -46,8 +46,9 @@ class FakeTarget:
         version: str = "1",
         seconds: float = 0.0,
         chunks_at_once: int = 2,
+        remember: bool = True,
     ) -> None:
-        self.chunks_at_once = chunks_at_once
+        self.chunks_at_once, self._remember = chunks_at_once, remember
         self.asked: list[str | None] = []
         self._answer, self._version, self._seconds = answer, version, seconds
 
@@ -64,5 +65,6 @@ class FakeTarget:
         if self._seconds:
             time.sleep(self._seconds)
         prompts = requests["prompt"].tolist()
-        self.asked.extend(prompts)
+        if self._remember:
+            self.asked.extend(prompts)
         return answer_batch([self._answer(prompt) for prompt in prompts], self.answer_schema)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.fake_target import FakeTarget
+from benchmarks.kills import kill_and_resume
 from scoring.job import Job
 from scoring.run import Options, score
 
@@ -57,7 +55,7 @@ def work(source: str, output: str, seconds: float, chunk_rows: int) -> None:
     """One process's job; prints its peak memory and time."""
     started = time.monotonic()
     job = Job(model="models:/fake/1", params={"temperature": 0}, chunk_rows=chunk_rows)
-    target = FakeTarget(seconds=seconds)
+    target = FakeTarget(seconds=seconds, remember=False)
     result = score(source, output, job=job, target=target, options=Options(track=False, quiet=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures = {"seconds": time.monotonic() - started, "peak_mib": peak}
@@ -109,48 +107,15 @@ def check_rows(path: Path, rows: int) -> None:
         raise SystemExit(f"{path.name}: {expected} rows, not {rows}")
 
 
-def killed(folder: Path, kills: int) -> dict[str, float]:
-    """Random kill -9 and resume. Jobs follow each other until `kills` have hit."""
+def killed(folder: Path, kills: int) -> dict[str, Any]:
     source = folder / "kills.parquet"
     make_input(source, KILL_ROWS)
-    calm = folder / "calm.parquet"
-    figures_of(start(source, calm, 0, KILL_CHUNK))
-    reference = pq.read_table(calm)
-    hits, jobs = 0, 0
-    for moment in moments():
-        if hits >= kills:
-            break
-        hits += run_with_kills(source, folder / f"killed-{jobs}.parquet", moment, kills - hits)
-        same = pq.read_table(folder / f"killed-{jobs}.parquet").equals(reference)
-        jobs += 1
-        if not same:
-            raise SystemExit("a resumed job's output differs from an undisturbed run's")
-        print(f"{hits} kills, {jobs} jobs: outputs equal")
-    return {"kills": hits, "jobs_killed": jobs, "rows_lost_or_doubled": 0}
 
+    def begin(output: Path) -> subprocess.Popen[str]:
+        return start(source, output, KILL_SECONDS_A_CHUNK, KILL_CHUNK)
 
-def moments() -> Iterator[random.Random]:
-    seed = 0
-    while True:
-        yield random.Random(seed)
-        seed += 1
-
-
-def run_with_kills(source: Path, output: Path, moment: random.Random, most: int) -> int:
-    """One job, killed at random moments up to `most` times and then left to end."""
-    hits = 0
-    while not output.exists():
-        process = start(source, output, KILL_SECONDS_A_CHUNK, KILL_CHUNK)
-        if hits < most:
-            try:
-                process.wait(moment.uniform(1.0, 5.0))
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                hits += 1
-        process.communicate()
-    if (output.parent / f".{output.name}.formline").exists():
-        figures_of(start(source, output, 0, KILL_CHUNK))  # killed between rename and clean-up
-    return hits
+    longest_s = KILL_ROWS / KILL_CHUNK * KILL_SECONDS_A_CHUNK / FakeTarget().chunks_at_once
+    return kill_and_resume(begin, folder, KILL_ROWS, kills, longest_s).report()
 
 
 def main() -> None:
@@ -169,6 +134,8 @@ def main() -> None:
         folder = Path(scratch)
         figures = {**at_scale(folder, given.rows, given.chunk_rows), **killed(folder, given.kills)}
     print(json.dumps({"benchmark": "scale", **figures}))
+    if figures["rows_lost_or_doubled"] or figures["outputs_unlike_an_undisturbed_run"]:
+        raise SystemExit("rows were lost or doubled, or differ from an undisturbed run's")
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ class WorkFolder:
         """
         path.mkdir(parents=True, exist_ok=True)
         lock = _locked(path)
-        if restart:
-            _empty(path)
         settings = path / "job.json"
+        if restart or not settings.exists():
+            _empty(path)  # parts without settings: what a kill left of a job that was done
         if settings.exists():
             changed = differences(json.loads(settings.read_text(encoding="utf-8")), job)
             if changed:
@@ -120,8 +120,9 @@ class WorkFolder:
         return [_record(self._load(chunk)) for chunk in sorted(self.done)]
 
     def remove(self) -> None:
-        """Drops the folder: its job is done."""
+        """Drops the folder: its job is done. Without its settings no later job takes its parts."""
         self._open_parts.clear()
+        (self.path / "job.json").unlink()
         shutil.rmtree(self.path)
         self._lock.close()
 

@@ -22,8 +22,13 @@ class Output(Protocol):
     def name(self) -> str: ...
     def identity(self) -> str: ...
     def check_free(self, overwrite: bool) -> None: ...
-    def work_path(self) -> Path: ...
+    def work_path(self, under: Path | None) -> Path: ...
     def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], job: str) -> None: ...
+
+
+def work_folder(parent: Path, name: str) -> Path:
+    """The hidden folder for an output's parts: a name no other file has, for it is emptied."""
+    return parent / f".{name}.formline"
 
 
 def open_output(path: str, format_name: str | None = None, overwrite: bool = False) -> Output:
@@ -55,11 +60,11 @@ class FileOutput:
         if self.path.exists() and not overwrite:
             raise UsageError(f"{self.name} exists already; --overwrite replaces it")
 
-    def work_path(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.formline")
+    def work_path(self, under: Path | None) -> Path:
+        return work_folder(under or self.path.parent, self.name)
 
     def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], job: str) -> None:
-        aside = self.work_path() / "assembled"
+        aside = self.path.with_name(f".{self.name}.assembled")  # where a rename is one step
         self.format.write(str(aside), schema, batches)
         with aside.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -85,13 +90,12 @@ class DeltaOutput:
         if delta.exists(self.path) and not overwrite:
             raise UsageError(f"{self.name} is a table already; --overwrite replaces its rows")
 
-    def work_path(self) -> Path:
-        if "://" in self.path:
+    def work_path(self, under: Path | None) -> Path:
+        if under is None and "://" in self.path:
             raise UsageError(
                 f"{self.name}: a remote table needs --work-dir, a folder for the parts"
             )
-        place = Path(self.path).absolute()
-        return place.with_name(f".{place.name}.formline")
+        return work_folder(under or Path(self.path).absolute().parent, self.name)
 
     def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], job: str) -> None:
         delta.write(self.path, schema, batches, job=job, overwrite=self.overwrite)
@@ -100,9 +104,9 @@ class DeltaOutput:
 class FrameOutput:
     """Rows kept in memory, for a notebook."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, scratch: Path) -> None:
         self.name = "DataFrame"
-        self._work = work
+        self._scratch = scratch
         self.table: pa.Table = pa.table({})
 
     def identity(self) -> str:
@@ -111,8 +115,8 @@ class FrameOutput:
     def check_free(self, overwrite: bool) -> None:
         """Always free."""
 
-    def work_path(self) -> Path:
-        return self._work
+    def work_path(self, under: Path | None) -> Path:
+        return work_folder(under or self._scratch, self.name)
 
     def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], job: str) -> None:
         self.table = pa.Table.from_batches(batches, schema)

@@ -59,7 +59,7 @@ def score_frame(
 ) -> pd.DataFrame:
     """The DataFrame's columns, index and dtypes as they were, with the answer columns added."""
     with tempfile.TemporaryDirectory(prefix="formline-score-") as scratch:
-        output = FrameOutput(Path(scratch) / "work")
+        output = FrameOutput(Path(scratch))
         _run(FrameSource(frame), output, job, target, options)
         added = [name for name in output.table.column_names if name not in frame.columns]
         table = output.table.select(added)
@@ -122,7 +122,7 @@ def _identity(source: Source, output: Output, job: Job, target: Target) -> dict[
 
 
 def _folder(output: Output, identity: dict[str, Any], options: Options) -> WorkFolder:
-    path = options.work_dir or output.work_path()
+    path = output.work_path(options.work_dir)
     if options.restart or not (path / "job.json").exists():
         output.check_free(options.overwrite)
     return WorkFolder.open(path, identity, options.restart)

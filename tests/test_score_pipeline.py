@@ -188,6 +188,22 @@ def test_an_output_that_exists_is_left_alone(source: str, tmp_path: Path) -> Non
     assert len(output.read_text().splitlines()) == 57
 
 
+def test_parts_can_be_kept_elsewhere_and_nothing_else_there_is_touched(
+    source: str, tmp_path: Path
+) -> None:
+    output, elsewhere = tmp_path / "out.parquet", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("precious")
+    there = Options(track=False, quiet=True, work_dir=elsewhere)
+    with pytest.raises(TargetError):
+        score(source, str(output), job=job(), target=Stopping(3), options=there)
+    rest = FakeTarget()
+    score(source, str(output), job=job(), target=rest, options=there)
+    assert len(rest.asked) == 27
+    assert [path.name for path in elsewhere.iterdir()] == ["mine.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere", "in.parquet", "out.parquet"]
+
+
 def test_two_processes_cannot_write_one_output(tmp_path: Path) -> None:
     folder = WorkFolder.open(tmp_path / "work", {"a": 1})
     with pytest.raises(UsageError, match="another process"):
@@ -319,5 +335,22 @@ def test_a_kill_after_the_output_is_there_changes_nothing(
         assert DeltaTable(output).to_pyarrow_dataset().count_rows() == 57
 
 
-def _killed(folder: WorkFolder) -> None:
+def test_parts_that_a_kill_left_behind_are_not_taken_for_another_jobs(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it cleaned up: the next job, which asks something else, starts from nothing."""
+    output = str(tmp_path / "out.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr("scoring.checkpoint.shutil.rmtree", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            score(source, output, job=job(), target=FakeTarget(), options=QUIET)
+    with pytest.raises(UsageError, match="exists already"):
+        score(source, output, job=job(), target=FakeTarget(), options=QUIET)
+    other = FakeTarget(version="2")
+    over = Options(track=False, quiet=True, overwrite=True)
+    score(source, output, job=job(), target=other, options=over)
+    assert len(other.asked) == 57
+
+
+def _killed(folder: WorkFolder | Path) -> None:
     raise KeyboardInterrupt
