@@ -32,7 +32,7 @@ Preset = Literal["model", "llama-3", "chatml", "mistral", "gemma", "phi-4"]
 RESERVED_ENGINE_ARGS = frozenset({"model", "model_weights", "served_model_name"})
 
 # What belongs to the engine itself; the other settings are given with each call.
-ENGINE_SETTINGS = {"window_rows", "rebuild_attempts"}
+ENGINE_SETTINGS = {"window_rows", "rebuild_attempts", "hang_timeout_s"}
 
 DEFAULT_ENGINE_ARGS: dict[str, JsonValue] = {
     "enable_prefix_caching": True,
@@ -126,6 +126,11 @@ class ModelConfig(Frozen):
     )
     rebuild_attempts: Annotated[int, Field(ge=0)] = Field(
         default=3, description="rebuilds of a dead engine before it is reported unhealthy for good"
+    )
+    hang_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=30.0,
+        description="after which a stopped engine process, or one that has not answered for so "
+        "long beyond vLLM's own limit of a step, is killed and rebuilt (None: never)",
     )
     refusal_marks: list[str] = Field(
         default=[], description="texts or control tokens with which the model says it refuses"

@@ -17,11 +17,13 @@ from typing import Any, Required, TypedDict, Unpack, cast
 
 from model.admission import Admission
 from model.call_record import CallRecord
+from model.caller import current_caller
 from model.completion import Choice, Chunk, Completion, EngineRequest
 from model.config import ModelConfig
 from model.engine_call import Answer, Call, Event, Request
 from model.engine_loop import EngineLoop
 from model.engine_registry import Registry, weights_identity
+from model.engine_watchdog import Watchdog
 from model.errors import FormlineError
 from model.metrics import Gauges
 from model.supervisor import Health, State, Supervisor
@@ -68,6 +70,7 @@ class Engine:
         self._supervisor = Supervisor(
             self._loop,
             lambda: build_engine(self._weights(), config.engine_kwargs()),
+            Watchdog(config.hang_timeout_s),
             max_failed_rebuilds=config.rebuild_attempts,
         )
         self._window = Window()
@@ -132,6 +135,7 @@ class Engine:
     ) -> Generator[Event]:
         deadline_s, total = limits["deadline_s"], limits.get("total")
         record = CallRecord(total, self.tokenizer.decode if limits.get("log_content") else None)
+        caller = current_caller()
         call = Call(
             self._rows,
             self._window,
@@ -139,6 +143,7 @@ class Engine:
             deadline_s=deadline_s,
             total=total,
             streaming=streaming,
+            caller=caller,
         )
         ended = "left"
         try:
@@ -150,7 +155,7 @@ class Engine:
                     if not isinstance(outcome, Chunk):
                         ticket.answered()
                     yield position, outcome
-                ended = "done"
+                ended = "left" if caller.left else "done"
         except FormlineError as error:
             ended = error.code
             raise

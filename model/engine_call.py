@@ -6,10 +6,12 @@ import queue
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
+from model.caller import Caller
 from model.completion import Chunk, Completion, EngineRequest
-from model.errors import DeadlineExceeded, EngineUnavailable, FormlineError
+from model.errors import CallerLeft, DeadlineExceeded, EngineUnavailable, FormlineError
 from model.window import Share, Window
 
 Request: TypeAlias = EngineRequest | FormlineError
@@ -31,7 +33,8 @@ class Call:
     """Pulls requests lazily, keeps as many in flight as the window allows, yields outcomes.
 
     Every position is answered exactly once: by a Completion or by a FormlineError. Once the call
-    is `_over` (its deadline passed, its engine died) nothing more enters the engine.
+    is `_over` (its deadline passed, its engine died, its caller left) nothing more enters the
+    engine.
     """
 
     def __init__(
@@ -43,13 +46,15 @@ class Call:
         deadline_s: float | None,
         total: int | None = None,
         streaming: bool = False,
+        caller: Caller | None = None,
     ) -> None:
         self.streaming = streaming
+        self._caller = caller or Caller()
         self._rows, self._window, self._requests = rows, window, iter(requests)
         self._ends_at = None if deadline_s is None else time.monotonic() + deadline_s
         self._deadline_s, self._total = deadline_s, total
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._share = Share(wake=lambda: self._events.put(None))
+        self._share = Share(wake=self._wake)
         self._ready: deque[Event] = deque()
         self._in_flight: set[int] = set()
         self._pulled = 0
@@ -68,18 +73,25 @@ class Call:
     def events(self) -> Iterator[Event]:
         """Yields (position, outcome) until all rows are answered. Closing it aborts the rest."""
         try:
-            while True:
-                self._feed()
-                if self._ready:
-                    yield from self._drain()
-                elif self._exhausted and not self._in_flight:
-                    return
-                else:
-                    self._wait()
+            with self._caller.waiting(self._wake):
+                yield from self._answers()
         finally:
             self._window.close(self._share)
             if self._in_flight:
                 self._rows.abort(self)
+
+    def _answers(self) -> Iterator[Event]:
+        while True:
+            self._feed()
+            if self._ready:
+                yield from self._drain()
+            elif self._exhausted and not self._in_flight:
+                return
+            else:
+                self._wait()
+
+    def _wake(self) -> None:
+        self._events.put(None)
 
     def _drain(self) -> Iterator[Event]:
         while self._ready:
@@ -95,8 +107,8 @@ class Call:
         while self._wants_rows:
             if self._over:
                 self._answer_the_rest(self._over)
-            elif self._expired():
-                self._end(self._deadline_error())
+            elif stop := self._must_stop():
+                self._end(stop)
             elif self._window.take(self._share):
                 self._pull()
             else:
@@ -138,13 +150,12 @@ class Call:
         """Blocks until something happens to a row, a slot is granted, or the time is up."""
         if self._wants_rows:
             self._window.wait(self._share)
-        try:
+        with suppress(queue.Empty):
             self._take(self._events.get(timeout=self._remaining()))
             self._collect()
-        except queue.Empty:
-            self._end(self._deadline_error())
-        finally:
-            self._window.stop_waiting(self._share)
+        self._window.stop_waiting(self._share)
+        if stop := self._must_stop():
+            self._end(stop)
 
     def _collect(self) -> None:
         """Takes what has happened so far."""
@@ -153,7 +164,7 @@ class Call:
 
     def _take(self, event: Event | None) -> None:
         if event is None or event[0] not in self._in_flight:
-            return  # a slot was granted, or the row was answered when the call was over
+            return  # woken up, or the row was answered when the call was over
         position, outcome = event
         if not isinstance(outcome, Chunk):
             self._in_flight.discard(position)
@@ -172,11 +183,13 @@ class Call:
     def _remaining(self) -> float | None:
         return None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
 
-    def _expired(self) -> bool:
-        return self._remaining() == 0.0
-
-    def _deadline_error(self) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"the call's time limit of {self._deadline_s:g} s passed before this row was done; "
-            "send fewer rows a call or allow more time"
-        )
+    def _must_stop(self) -> FormlineError | None:
+        """Why nothing more may enter the engine, and what is there is of no use."""
+        if self._caller.left:
+            return CallerLeft("the caller hung up before this row was done")
+        if self._remaining() == 0.0:
+            return DeadlineExceeded(
+                f"the call's time limit of {self._deadline_s:g} s passed before this row was done; "
+                "send fewer rows a call or allow more time"
+            )
+        return None

@@ -8,7 +8,8 @@ FormlineError
 └── EngineError              the engine cannot answer (HTTP 503)
     ├── EngineOverloaded     the queue is full: try again later (HTTP 429)
     ├── EngineUnavailable    loading, rebuilding or dead
-    └── DeadlineExceeded     the call's time limit passed before this row was done
+    ├── DeadlineExceeded     the call's time limit passed before this row was done
+    └── CallerLeft           the caller hung up before this row was done
 """
 
 from __future__ import annotations
@@ -84,3 +85,9 @@ class DeadlineExceeded(EngineError):
     """The call's time limit passed before this row was done."""
 
     code = "DEADLINE_EXCEEDED"
+
+
+class CallerLeft(EngineError):
+    """The caller hung up before this row was done; nobody reads this but logs and metrics."""
+
+    code = "CANCELLED"

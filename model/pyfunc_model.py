@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from mlflow.pyfunc import PythonModel
 
 from model.call_errors import as_call_errors
+from model.caller import Caller, calling
 from model.chat_template import ChatTemplate
 from model.config import ModelConfig
 from model.metrics import metrics_text
@@ -75,6 +77,10 @@ class FormlineModel(PythonModel):
 
     def _rows(self, model_input: pd.DataFrame, params: dict[str, Any] | None) -> Rows:
         return parse_rows(model_input, params, text_columns=self.config.string_columns)
+
+    def calling(self) -> AbstractContextManager[Caller]:
+        """For whoever serves the model: calls made inside end early once the caller `leave`s."""
+        return calling()
 
     def metrics_text(self) -> bytes:
         """All metrics of this process in Prometheus' text format, for whoever serves the model."""

@@ -1,4 +1,4 @@
-"""Keeps one vLLM engine alive: starts it, notices its death, rebuilds it, or gives up."""
+"""Keeps one vLLM engine alive: starts it, notices its end, rebuilds it, or gives up."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import psutil
 
 from model.engine_loop import EngineLoop
 from model.engine_processes import end, unclaimed
+from model.engine_watchdog import Watchdog
 from model.errors import EngineUnavailable, FormlineError
 from model.events import log_event
 from model.metrics import REBUILDS
@@ -65,13 +66,18 @@ class Supervisor:
     `build` blocks the loop, on which nothing else can happen without an engine.
 
     Gives up after `max_failed_rebuilds` in a row; a rebuilt engine that dies before it has
-    answered a row counts as one.
+    answered a row counts as one. An engine that hangs, as `watchdog` sees it, is killed.
     """
 
     def __init__(
-        self, loop: EngineLoop, build: Callable[[], Built], *, max_failed_rebuilds: int
+        self,
+        loop: EngineLoop,
+        build: Callable[[], Built],
+        watchdog: Watchdog,
+        *,
+        max_failed_rebuilds: int,
     ) -> None:
-        self._loop, self._build = loop, build
+        self._loop, self._build, self._watchdog = loop, build, watchdog
         self._max_failed_rebuilds = max_failed_rebuilds
         self._llm: AsyncLLM | None = None
         self._splitter: ReasoningSplitter | None = None
@@ -169,12 +175,16 @@ class Supervisor:
             end(built.processes)
             return
         self._llm, self._processes, self._splitter = built.llm, built.processes, built.splitter
+        self._watchdog.reset()
         self._become(State.READY, "the engine answers")
 
     async def _watch(self) -> None:
         """Rebuilds the engine each time it dies, until it is closed or given up."""
         while self._llm is not None:
-            if self._llm.errored:
+            if hung := self._watchdog.look(self._llm, self._processes):
+                log_event("engine_hung", logging.ERROR, reason=hung)
+                end(self._processes)
+            if hung or self._llm.errored:
                 self.engine_died()
                 await self._rebuild(self._llm)
             await self._until_died_or(_LOOK_EVERY_S)
@@ -231,6 +241,7 @@ class Supervisor:
     async def _close(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
+        self._watchdog.reset()
         for row in self.rows:
             row.cancel()
         if self.rows:

@@ -26,6 +26,7 @@ CODE_BY_STATUS = {
     503: "TEMPORARILY_UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+RETRY_AFTER_S = {429: 1, 503: 2}  # the only ones that clients send again by themselves
 
 
 class ApiError(Exception):
@@ -42,7 +43,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.message = status, message
         self.code = code or CODE_BY_STATUS.get(status, "INTERNAL_ERROR")
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = retry_after_s or RETRY_AFTER_S.get(status)
 
     def body(self) -> dict[str, str]:
         """The JSON body."""

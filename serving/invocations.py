@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from serving.auth import caller_of
 from serving.context import Endpoints, Metrics
 from serving.endpoint import Endpoint
+from serving.hang_up import while_connected
 from serving.metrics import ServerMetrics
 from serving.relay import relay
 from serving.schemas import ErrorBody
@@ -77,6 +78,7 @@ async def forward(
         endpoint.rate_limiter.check(endpoint.rate_limits, caller)
         chosen = entity or endpoint.pick()
         limit_s = request.app.state.settings.limits.execution_s
-        response = await relay(chosen, path, body, request.headers, limit_s)
+        answer = relay(chosen, path, body, request.headers, limit_s)
+        response = await while_connected(request, answer)
         status.append(response.status_code)
     return response

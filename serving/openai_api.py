@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from mlflow.pyfunc import PyFuncModel
 
 from serving.error_bodies import from_exception
+from serving.hang_up import as_caller
 from serving.openai_reply import chat_reply, text_reply
 from serving.openai_request import ChatRequest, CompletionRequest, chat_row, completion_rows
 from serving.openai_stream import chat_chunks, text_chunks
@@ -29,7 +30,7 @@ async def chat(request: ChatRequest, http: Request) -> Response:
     row = chat_row(request, tools)
     if request.stream:
         return await event_stream(lambda: chat_chunks(model, row, request, tools))
-    answers = await _predict(model, [row])
+    answers = await _predict(http, [row])
     return JSONResponse(chat_reply(request.model, answers[0], tools))
 
 
@@ -40,14 +41,16 @@ async def complete(request: CompletionRequest, http: Request) -> Response:
     rows = completion_rows(request)
     if request.stream:
         return await event_stream(lambda: text_chunks(model, rows, request))
-    return JSONResponse(text_reply(request.model, await _predict(model, rows)))
+    return JSONResponse(text_reply(request.model, await _predict(http, rows)))
 
 
-async def _predict(model: PyFuncModel, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+async def _predict(http: Request, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
     """The model's answers, one a row, over the same path as /invocations. Raises ApiError."""
     frame = pd.DataFrame(rows, dtype=object)
+    model: PyFuncModel = http.app.state.model
     try:
-        answers = await asyncio.to_thread(model.predict, frame)
+        async with as_caller(http, model):
+            answers = await asyncio.to_thread(model.predict, frame)
     except Exception as error:
         raise from_exception(error) from error
     return cast(list[Mapping[str, Any]], answers.to_dict("records"))

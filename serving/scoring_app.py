@@ -17,6 +17,7 @@ from serving import errors, openai_api
 from serving.auth import BearerAuth
 from serving.error_bodies import clean, from_exception
 from serving.errors import ApiError
+from serving.hang_up import as_caller
 from serving.limits import BodyLimit
 from serving.settings import Limits
 from serving.sse import event_stream
@@ -50,7 +51,8 @@ async def invocations(request: Request) -> Response:
     payload = _streaming_payload(body, content_type)
     if payload is not None:
         return await event_stream(lambda: _stream(request.app.state.model, payload))
-    return await _score(request.app.state.mlflow, body, content_type)
+    async with as_caller(request, request.app.state.model):
+        return await _score(request.app.state.mlflow, body, content_type)
 
 
 @router.get("/ping")

@@ -191,6 +191,33 @@ def test_metrics_count_rows_and_tokens(live: LiveEndpoint) -> None:
     assert status["completion_tokens_total"] > 0
 
 
+@pytest.mark.parametrize("path", [f"/serving-endpoints/{NAME}/invocations", "/v1/completions"])
+def test_a_client_that_hangs_up_has_its_rows_aborted(live: LiveEndpoint, path: str) -> None:
+    """Long before the endpoint's limit, which would count them as DEADLINE_EXCEEDED."""
+    before = rows_that_ended(live, "CANCELLED")
+    prompts = [f"Tell the long story of city number {n}." for n in range(24)]
+    body: dict[str, Any] = {"dataframe_records": [{"prompt": p} for p in prompts]}
+    body["params"] = {"max_tokens": 1500, "min_tokens": 1500}
+    if "completions" in path:
+        body = {"model": NAME, "prompt": prompts, "max_tokens": 1500}
+    with pytest.raises(requests.ReadTimeout):  # which closes the connection
+        requests.post(f"{live.url}{path}", json=body, timeout=2)
+    wait_for(lambda: rows_that_ended(live, "CANCELLED") > before, "rows were given up", 60)
+    wait_for(lambda: sum_of(live, "vllm:num_requests_running") == 0, "vLLM computes nothing", 60)
+    assert rows_that_ended(live, "DEADLINE_EXCEEDED") == 0
+
+
+def rows_that_ended(live: LiveEndpoint, outcome: str) -> float:
+    return sum_of(live, "formline_rows_total", f'outcome="{outcome}"')
+
+
+def sum_of(live: LiveEndpoint, name: str, label: str = "") -> float:
+    """The sum of a metric's samples that have the label."""
+    lines = requests.get(f"{live.url}/metrics", timeout=30).text.splitlines()
+    samples = (line for line in lines if line.startswith(f"{name}{{") and label in line)
+    return sum(float(line.rsplit(" ", 1)[1]) for line in samples)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     from selenium import webdriver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,9 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.admission import Admission
+from model.caller import Caller, calling, current_caller
 from model.completion import Choice, Completion, EngineRequest
 from model.engine_call import Call, Request
-from model.errors import DeadlineExceeded, EngineOverloaded, EngineUnavailable, RowError
+from model.errors import (
+    CallerLeft,
+    DeadlineExceeded,
+    EngineOverloaded,
+    EngineUnavailable,
+    RowError,
+)
 from model.window import Share, Window
 
 ANSWER = Completion([Choice("yes", [1], "stop", None, None, None)], 1, 1, 0)
@@ -178,6 +186,32 @@ def test_closing_a_call_aborts_its_rows() -> None:
     next(events)
     events.close()  # type: ignore[attr-defined]
     assert rows.aborted
+
+
+@pytest.mark.parametrize("total", [None, 10])
+def test_a_caller_that_hangs_up_wakes_its_call(total: int | None) -> None:
+    window = Window(4)
+    rows = FakeRows(window, answers=False)
+    caller = Caller()
+    requests = iter([request() for _ in range(10)])
+    call = make_call(window, rows, requests, total=total, caller=caller)
+    threading.Timer(0.05, caller.leave).start()
+    outcomes = dict(call.events())
+    assert sorted(outcomes) == list(range(10))
+    assert all(isinstance(o, CallerLeft) for o in outcomes.values())
+    assert rows.aborted
+
+
+def test_nothing_is_begun_for_a_caller_that_has_left() -> None:
+    window = Window(4)
+    rows = FakeRows(window)
+    with calling() as caller:
+        caller.leave()
+        call = make_call(window, rows, iter([request()]), caller=current_caller())
+    ((_, outcome),) = call.events()
+    assert isinstance(outcome, CallerLeft)
+    assert rows.most == 0
+    assert not current_caller().left
 
 
 def test_a_callers_broken_iterator_costs_no_slot() -> None:
