@@ -12,37 +12,38 @@ DATABRICKS_HOST and DATABRICKS_TOKEN say where; http://127.0.0.1:PORT is a local
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import mlflow
 import typer
 from databricks.sdk import WorkspaceClient
-from databricks.sdk.errors.base import DatabricksError
-from databricks.sdk.service.serving import AiGatewayRateLimitKey
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from databricks.sdk.core import Config
 
-from deploying.apply import (
-    DEFAULT_TIMEOUT_S,
-    Outcome,
-    delete,
-    deploy,
-    find,
-    roll_back,
-    split_traffic,
-)
+from deploying.apply import DEFAULT_TIMEOUT_S, Outcome, delete, deploy, find
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
-from deploying.history import good_versions
+from deploying.hardware import WorkloadType
+from deploying.options import (
+    read_pairs,
+    read_rate_limits,
+    read_shares,
+    read_table,
+    read_traffic,
+)
 from deploying.plan import plan
-from deploying.preflight import Check, failures, preflight
+from deploying.preflight import preflight
 from deploying.registered import resolve_version
-from deploying.watch import DeployFailed, progress
-from model.errors import ConfigError, FormlineError
+from deploying.shown import (
+    describe,
+    print_outcome,
+    print_steps,
+    refuse_failures,
+    reported_errors,
+    tell,
+)
+from deploying.traffic import roll_back, split_traffic
+from deploying.watch import DeployFailed
+from model.errors import ConfigError
 
 __all__ = [
     "DeployFailed",
@@ -50,6 +51,7 @@ __all__ = [
     "InferenceTable",
     "Outcome",
     "RateLimit",
+    "WorkloadType",
     "delete",
     "deploy",
     "preflight",
@@ -58,10 +60,12 @@ __all__ = [
 ]
 
 MAX_TIMEOUT_S = 7200.0
+PATIENCE_S = 10  # for a server that does not answer; a wait for a rollout goes on beyond it
 cli = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-console = Console(stderr=True, highlight=False)
 
-Timeout = Annotated[float, typer.Option(help="Seconds to wait, 7200 at most.", max=MAX_TIMEOUT_S)]
+Timeout = Annotated[
+    float, typer.Option(help="Seconds to wait, 7200 at most.", min=1, max=MAX_TIMEOUT_S)
+]
 RegistryUri = Annotated[str | None, typer.Option(help="MLflow registry, if not MLflow's default.")]
 Pairs = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeatable.")]
 
@@ -76,9 +80,7 @@ def deploy_command(
     traffic: Annotated[
         list[str] | None, typer.Option(metavar="VERSION=PERCENT", help="Several versions.")
     ] = None,
-    workload_type: Annotated[
-        str, typer.Option(help="CPU, GPU_SMALL, GPU_MEDIUM, ...")
-    ] = "GPU_MEDIUM",
+    workload_type: WorkloadType = WorkloadType.GPU_MEDIUM,
     workload_size: Annotated[str, typer.Option(help="Small, Medium or Large.")] = "Small",
     min_concurrency: Annotated[
         int | None, typer.Option(help="Provisioned, instead of a size.")
@@ -87,17 +89,23 @@ def deploy_command(
         int | None, typer.Option(help="Provisioned, instead of a size.")
     ] = None,
     scale_to_zero: Annotated[bool, typer.Option(help="Hold no machine while nobody calls.")] = True,
-    env: Pairs = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="All variables; a secret is {{secrets/SCOPE/KEY}}."),
+    ] = None,
     tag: Pairs = None,
     inference_table: Annotated[
-        str | None, typer.Option(metavar="CATALOG.SCHEMA[.PREFIX]", help="Log calls there.")
+        str | None, typer.Option(metavar="CATALOG.SCHEMA[.PREFIX]|none", help="Log calls there.")
     ] = None,
     rate_limit: Annotated[
-        list[str] | None, typer.Option(metavar="[endpoint=|user=]CALLS", help="Calls a minute.")
+        list[str] | None, typer.Option(metavar="[endpoint=|user=]CALLS|none", help="A minute.")
     ] = None,
-    usage_tracking: Annotated[bool, typer.Option(help="AI Gateway usage tracking.")] = False,
+    usage_tracking: Annotated[
+        bool | None, typer.Option("--usage-tracking/--no-usage-tracking", help="Of AI Gateway.")
+    ] = None,
     route_optimized: Annotated[bool, typer.Option(help="Only at creation.")] = False,
-    description: Annotated[str | None, typer.Option()] = None,
+    description: Annotated[str | None, typer.Option(help="Only at creation.")] = None,
+    instance_profile_arn: Annotated[str | None, typer.Option(help="For access to AWS.")] = None,
     registry_uri: RegistryUri = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     wait: Annotated[bool, typer.Option(help="Wait until it is ready.")] = True,
@@ -122,10 +130,11 @@ def deploy_command(
             environment=read_pairs(env),
             tags=read_pairs(tag),
             inference_table=read_table(inference_table),
-            rate_limits=tuple(map(read_rate_limit, rate_limit or ())),
+            rate_limits=read_rate_limits(rate_limit),
             usage_tracking=usage_tracking,
             route_optimized=route_optimized,
             description=description,
+            instance_profile_arn=instance_profile_arn,
         )
         if dry_run:
             print_plan(desired)
@@ -147,7 +156,7 @@ def traffic_command(
 ) -> None:
     """Split the traffic between versions, with the current settings."""
     with reported_errors():
-        split = {version: whole(share) for version, share in read_pairs(shares).items()}
+        split = read_shares(shares)
         print_outcome(split_traffic(workspace(), name, split, timeout_s=timeout, report=tell))
 
 
@@ -157,7 +166,7 @@ def rollback_command(
     to_version: Annotated[str | None, typer.Option(help="Instead of the last good one.")] = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Serve the last good version before the current one."""
+    """Serve the last good version: the one before a version on trial, or before the current one."""
     with reported_errors():
         outcome = roll_back(workspace(), name, version=to_version, timeout_s=timeout, report=tell)
         print_outcome(outcome)
@@ -168,11 +177,11 @@ def describe_command(
     name: str,
     as_json: Annotated[bool, typer.Option("--json", help="All that the API says.")] = False,
 ) -> None:
-    """Show an endpoint: state, versions, traffic, tags."""
+    """Show an endpoint: state, versions, traffic, compute, tags, limits."""
     with reported_errors():
         endpoint = find(workspace(), name)
         if endpoint is None:
-            raise ConfigError(f"there is no endpoint {name!r}")
+            raise ConfigError(f"there is no endpoint {name!r}; `deploy` makes one")
         typer.echo(json.dumps(endpoint, indent=2) if as_json else describe(endpoint))
 
 
@@ -187,7 +196,7 @@ def delete_command(name: str) -> None:
 def preflight_command(
     model: Annotated[str, typer.Argument(help="Registered model.")],
     version: Annotated[str, typer.Option(help="A number, latest, or @alias.")] = "latest",
-    workload_type: Annotated[str, typer.Option()] = "GPU_MEDIUM",
+    workload_type: WorkloadType = WorkloadType.GPU_MEDIUM,
     registry_uri: RegistryUri = None,
     check_requirements: Annotated[bool, typer.Option(help="Ask a package index.")] = True,
 ) -> None:
@@ -203,15 +212,10 @@ def preflight_command(
         refuse_failures(preflight(desired, local=False, check_requirements=check_requirements))
 
 
-def tell(line: str) -> None:
-    """A line of progress."""
-    console.print(line, markup=False, soft_wrap=True)
-
-
 def workspace() -> WorkspaceClient:
     """The client for DATABRICKS_HOST. Raises ConfigError when it is not configured."""
     try:
-        return WorkspaceClient()
+        return WorkspaceClient(config=Config(retry_timeout_seconds=PATIENCE_S))
     except ValueError as error:
         raise ConfigError(
             "no workspace is configured: set DATABRICKS_HOST and DATABRICKS_TOKEN (for a local "
@@ -230,114 +234,14 @@ def choose_registry(uri: str | None) -> None:
         mlflow.set_registry_uri(uri)
 
 
-def read_pairs(pairs: Iterable[str] | None) -> dict[str, str]:
-    """["K=V"] as a dict. Raises ConfigError."""
-    result = {}
-    for pair in pairs or ():
-        key, found, value = pair.partition("=")
-        if not found or not key:
-            raise ConfigError(f"{pair!r}: write KEY=VALUE")
-        result[key] = value
-    return result
-
-
-def read_traffic(model: str, shares: Iterable[str] | None) -> dict[str, int]:
-    """["3=90", "@champion=10"] as version -> percent."""
-    return {resolve_version(model, v): whole(share) for v, share in read_pairs(shares).items()}
-
-
-def whole(text: str) -> int:
-    """A percentage. Raises ConfigError."""
-    if not text.isdigit():
-        raise ConfigError(f"{text!r} is no whole percentage")
-    return int(text)
-
-
-def read_table(text: str | None) -> InferenceTable | None:
-    """`catalog.schema` or `catalog.schema.prefix`. Raises ConfigError."""
-    if text is None:
-        return None
-    parts = text.split(".")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise ConfigError(
-            f"inference table {text!r}: write CATALOG.SCHEMA or CATALOG.SCHEMA.PREFIX"
-        )
-    prefix = parts[2] if len(parts) == 3 else None
-    return InferenceTable(catalog=parts[0], schema_name=parts[1], prefix=prefix)
-
-
-def read_rate_limit(text: str) -> RateLimit:
-    """`100`, `endpoint=100` or `user=100`. Raises ConfigError."""
-    key, found, calls = text.partition("=")
-    key, calls = (key, calls) if found else ("endpoint", key)
-    if key not in ("endpoint", "user") or not calls.isdigit() or int(calls) < 1:
-        raise ConfigError(f"rate limit {text!r}: write CALLS, endpoint=CALLS or user=CALLS")
-    return RateLimit(calls=int(calls), per=AiGatewayRateLimitKey(key))
-
-
 def print_plan(desired: DesiredEndpoint) -> None:
-    """The requests that would be sent now, as JSON; without a workspace, those of a creation."""
+    """The requests that would be sent now; without a workspace, those of a creation."""
     try:
         current = find(workspace(), desired.name)
     except ConfigError as error:
-        console.print(f"[yellow]taken as new:[/] {escape(error.message)}", soft_wrap=True)
+        tell(f"taken as new: {error.message}")
         current = None
-    steps = plan(desired, current)
-    typer.echo(
-        json.dumps([{"method": s.method, "path": s.path, "body": s.body} for s in steps], indent=2)
-    )
-
-
-def refuse_failures(checks: list[Check]) -> None:
-    """Print the findings. Raises ConfigError when one of them would fail the deployment."""
-    colours = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
-    table = Table("check", "verdict", "detail", title="pre-flight")
-    for check in checks:
-        table.add_row(
-            check.name, f"[{colours[check.verdict]}]{check.verdict}[/]", escape(check.detail)
-        )
-    console.print(table)
-    failed = failures(checks)
-    if failed:
-        details = "; ".join(f"{check.name}: {check.detail}" for check in failed)
-        raise ConfigError(f"pre-flight: {details}. --no-check sends it all the same")
-
-
-def print_outcome(outcome: Outcome) -> None:
-    """What was sent, and the endpoint now."""
-    sent = ", ".join(f"{step.method} {step.path}" for step in outcome.steps)
-    console.print(f"sent: {sent}" if sent else "unchanged: nothing had to be sent", soft_wrap=True)
-    typer.echo(describe(outcome.endpoint))
-
-
-def describe(endpoint: dict[str, Any]) -> str:
-    """A few lines: state, what is served with its share, tags and good versions."""
-    config = endpoint.get("config") or {}
-    routes = (config.get("traffic_config") or {}).get("routes") or ()
-    shares = {
-        r.get("served_entity_name") or r.get("served_model_name"): r["traffic_percentage"]
-        for r in routes
-    }
-    lines = [f"{endpoint['name']}: {progress(endpoint)}"]
-    for entity in cast(list[dict[str, Any]], config.get("served_entities") or []):
-        served = f"{entity['entity_name']} version {entity['entity_version']}"
-        lines.append(f"  {shares.get(entity['name'], 0):3d} %  {served} as {entity['name']}")
-    if good := good_versions(endpoint):
-        lines.append(f"  good versions, newest first: {', '.join(good)}")
-    return "\n".join(lines)
-
-
-@contextmanager
-def reported_errors() -> Iterator[None]:
-    """Errors raised on purpose, and the API's own, end the command with their message alone."""
-    try:
-        yield
-    except FormlineError as error:
-        console.print(f"[red]{error.code}[/] {escape(error.message)}", soft_wrap=True)
-        sys.exit(1)
-    except DatabricksError as error:
-        console.print(f"[red]{error.error_code or 'ERROR'}[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+    print_steps(plan(desired, current))
 
 
 if __name__ == "__main__":

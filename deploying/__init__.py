@@ -2,12 +2,17 @@
 
 desired.py       what an endpoint should be, checked against Databricks' limits
 plan.py          the requests that turn what is there into what is desired
-apply.py         deploy, split traffic, roll back, describe, delete
+apply.py         send it, wait, and note which version was good; delete
+traffic.py       split traffic between versions, roll back to the last good one
 watch.py         wait for a rollout, and tell why it failed
 history.py       which versions were good before
+
 preflight.py     what can be known to fail before anything is sent
-memory.py        weights and KV cache against the GPU's memory
-requirements.py  pinned requirements against the target runtime
-hardware.py      Databricks' workload types
 registered.py    what the registry and the version's own files say
+requirements.py  pinned requirements against the target runtime
+memory.py        weights and KV cache against the GPU's memory; kv_cache.py and dtypes.py count
+                 them, hardware.py has Databricks' workload types
+
+options.py       what the command line's options say
+shown.py         what the command line prints, errors included
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from databricks.sdk.service.serving import (
     AiGatewayConfig,
@@ -17,7 +17,6 @@ from databricks.sdk.service.serving import (
     EndpointTag,
     Route,
     ServedEntityInput,
-    ServingModelWorkloadType,
     TrafficConfig,
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -52,7 +51,8 @@ class RateLimit(BaseModel):
 class DesiredEndpoint(BaseModel):
     """An endpoint over one registered model. `traffic` is version -> percent, adding up to 100.
 
-    Raises ConfigError, from `check`, naming each field that is wrong and what to write.
+    None leaves an AI Gateway setting as it is; "off", () and False end it. Raises ConfigError,
+    from `check`, naming each field that is wrong and what to write.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,16 +60,17 @@ class DesiredEndpoint(BaseModel):
     name: str
     entity_name: str
     traffic: dict[str, Annotated[int, Field(ge=0, le=100)]]
-    workload_type: WorkloadType = "GPU_MEDIUM"
+    workload_type: WorkloadType = WorkloadType.GPU_MEDIUM
     workload_size: WorkloadSize | None = "Small"
     min_provisioned_concurrency: Annotated[int, Field(ge=0)] | None = None
     max_provisioned_concurrency: Annotated[int, Field(ge=1)] | None = None
     scale_to_zero: bool = True
     environment: dict[str, str] = {}
     tags: dict[str, str] = {}
-    inference_table: InferenceTable | None = None
-    rate_limits: tuple[RateLimit, ...] = ()
-    usage_tracking: bool = False
+    instance_profile_arn: str | None = None
+    inference_table: InferenceTable | Literal["off"] | None = None
+    rate_limits: tuple[RateLimit, ...] | None = None
+    usage_tracking: bool | None = None
     route_optimized: bool = False
     description: str | None = None
 
@@ -98,7 +99,9 @@ class DesiredEndpoint(BaseModel):
             raise ValueError(f"at most {MAX_VARIABLES} variables, got {len(environment)}")
         for name, value in environment.items():
             if not VARIABLE.match(name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
+                raise ValueError(
+                    f"{name!r} is no name of a variable: use letters, digits and _, no digit first"
+                )
             if "{{" in value and not SECRET.match(value):
                 raise ValueError(f"{name}: write a secret as {{{{secrets/SCOPE/KEY}}}}")
         return environment
@@ -130,8 +133,8 @@ class DesiredEndpoint(BaseModel):
 
     def served_name(self, version: str) -> str:
         """The served entity's name: `MODEL-VERSION`, without catalog and schema."""
-        model = re.sub(r"[^A-Za-z0-9_-]", "_", self.entity_name.rsplit(".", 1)[-1])
-        return model[: 62 - len(version)] + f"-{version}"
+        model = re.sub(r"[^A-Za-z0-9_-]", "_", self.entity_name.rsplit(".", 1)[-1]).lstrip("_-")
+        return (model or "model")[: 62 - len(version)] + f"-{version}"
 
     def config(self) -> dict[str, Any]:
         """The body of the config, as create and update send it."""
@@ -146,17 +149,17 @@ class DesiredEndpoint(BaseModel):
         del body["name"]
         return body
 
-    def gateway(self) -> dict[str, Any] | None:
-        """The AI Gateway settings; None when there are none."""
-        if not (self.inference_table or self.rate_limits or self.usage_tracking):
-            return None
-        return AiGatewayConfig(
-            inference_table_config=self._inference_table(),
-            rate_limits=[_rate_limit(limit) for limit in self.rate_limits] or None,
-            usage_tracking_config=AiGatewayUsageTrackingConfig(True)
-            if self.usage_tracking
-            else None,
+    def gateway(self) -> dict[str, Any]:
+        """The AI Gateway settings that are wished for; those not named here stay as they are."""
+        tracking, limits = self.usage_tracking, self.rate_limits
+        gateway = AiGatewayConfig(
+            inference_table_config=_inference_table(self.inference_table),
+            rate_limits=[_rate_limit(limit) for limit in limits or ()],
+            usage_tracking_config=None
+            if tracking is None
+            else AiGatewayUsageTrackingConfig(tracking),
         ).as_dict()
+        return {**gateway, "rate_limits": []} if limits == () else gateway
 
     def tag_list(self) -> list[dict[str, Any]]:
         """The tags, as create and patch send them."""
@@ -168,24 +171,29 @@ class DesiredEndpoint(BaseModel):
             name=self.served_name(version),
             entity_name=self.entity_name,
             entity_version=version,
-            workload_type=ServingModelWorkloadType(self.workload_type),
+            workload_type=self.workload_type,
             workload_size=None if provisioned else self.workload_size,
             min_provisioned_concurrency=self.min_provisioned_concurrency,
             max_provisioned_concurrency=self.max_provisioned_concurrency,
             scale_to_zero_enabled=self.scale_to_zero,
             environment_vars=self.environment or None,
+            instance_profile_arn=self.instance_profile_arn,
         )
 
-    def _inference_table(self) -> AiGatewayInferenceTableConfig | None:
-        table = self.inference_table
-        if table is None:
-            return None
-        return AiGatewayInferenceTableConfig(
-            enabled=True,
-            catalog_name=table.catalog,
-            schema_name=table.schema_name,
-            table_name_prefix=table.prefix,
-        )
+
+def _inference_table(
+    table: InferenceTable | Literal["off"] | None,
+) -> AiGatewayInferenceTableConfig | None:
+    if table is None:
+        return None
+    if table == "off":
+        return AiGatewayInferenceTableConfig(enabled=False)
+    return AiGatewayInferenceTableConfig(
+        enabled=True,
+        catalog_name=table.catalog,
+        schema_name=table.schema_name,
+        table_name_prefix=table.prefix,
+    )
 
 
 def _rate_limit(limit: RateLimit) -> AiGatewayRateLimit:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-WorkloadType = Literal[
-    "CPU",
-    "GPU_SMALL",
-    "GPU_MEDIUM",
-    "GPU_LARGE",
-    "GPU_XLARGE",
-    "GPU_XLARGE_8",
-    "MULTIGPU_MEDIUM",
-]
+from databricks.sdk.service.serving import ServingModelWorkloadType
+
+WorkloadType = ServingModelWorkloadType
 WorkloadSize = Literal["Small", "Medium", "Large"]
-WORKLOAD_TYPES: tuple[str, ...] = get_args(WorkloadType)
 GIB = 1 << 30
+CPU_MODEL_GIB = 4.0  # what Databricks gives a model on the workload type CPU
 
 
 @dataclass(frozen=True)
@@ -38,11 +32,11 @@ class Hardware:
 
 T4, A10G = Gpu("T4", 14.6, bfloat16=False), Gpu("A10G", 22.1)
 A100, H100 = Gpu("A100 80 GB", 79.2), Gpu("H100", 79.2)
-HARDWARE: dict[str, Hardware] = {
-    "GPU_SMALL": Hardware(T4),
-    "GPU_MEDIUM": Hardware(A10G),
-    "GPU_LARGE": Hardware(A100),
-    "GPU_XLARGE": Hardware(H100),
-    "GPU_XLARGE_8": Hardware(H100, 8),
-    "MULTIGPU_MEDIUM": Hardware(A10G, 4),
+HARDWARE: dict[WorkloadType, Hardware] = {
+    WorkloadType.GPU_SMALL: Hardware(T4),
+    WorkloadType.GPU_MEDIUM: Hardware(A10G),
+    WorkloadType.GPU_LARGE: Hardware(A100),
+    WorkloadType.GPU_XLARGE: Hardware(H100),
+    WorkloadType.GPU_XLARGE_8: Hardware(H100, 8),
+    WorkloadType.MULTIGPU_MEDIUM: Hardware(A10G, 4),
 }

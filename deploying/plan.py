@@ -29,19 +29,16 @@ def plan(desired: DesiredEndpoint, current: Mapping[str, Any] | None) -> list[St
     """
     if current is None:
         return [Step("POST", PREFIX, _creation(desired), rolls_out=True)]
-    if desired.route_optimized != bool(current.get("route_optimized")):
-        raise ConfigError(
-            "route_optimized can only be chosen at creation: delete the endpoint first"
-        )
+    _refuse_fixed(desired, current)
     path = f"{PREFIX}/{desired.name}"
     steps = []
-    if not serves(desired.config(), current.get("config")) or _failed(current):
+    if not _is_served(desired, current):
         steps.append(Step("PUT", f"{path}/config", desired.config(), rolls_out=True))
     if new_tags := _missing_tags(desired, current):
         steps.append(Step("PATCH", f"{path}/tags", {"add_tags": new_tags}))
-    gateway = desired.gateway()
-    if gateway is not None and not _holds(gateway, current.get("ai_gateway")):
-        steps.append(Step("PUT", f"{path}/ai-gateway", gateway))
+    gateway, there = desired.gateway(), current.get("ai_gateway") or {}
+    if not _holds(gateway, there):
+        steps.append(Step("PUT", f"{path}/ai-gateway", {**there, **gateway}))
     return steps
 
 
@@ -68,22 +65,52 @@ def _creation(desired: DesiredEndpoint) -> dict[str, Any]:
     return {**body, **{key: value for key, value in optional.items() if value}}
 
 
-def _failed(current: Mapping[str, Any]) -> bool:
-    """A failed update is tried again, though the old config may be just what is desired."""
-    state = current.get("state") or {}
-    return state.get("config_update") in ("UPDATE_FAILED", "UPDATE_CANCELED")
+def _refuse_fixed(desired: DesiredEndpoint, current: Mapping[str, Any]) -> None:
+    """What an endpoint keeps from its creation on, since the API has no call to change it."""
+    if desired.route_optimized != bool(current.get("route_optimized")):
+        option = "--no-route-optimized" if desired.route_optimized else "--route-optimized"
+        raise ConfigError(
+            "route_optimized can only be chosen at creation: delete the endpoint first, or keep "
+            f"it with {option}"
+        )
+    if desired.description not in (None, current.get("description") or ""):
+        raise ConfigError(
+            "a description can only be given at creation: leave --description out, or change it "
+            "in the workspace"
+        )
 
 
-def _holds(wanted: Mapping[str, Any], shown: Mapping[str, Any] | None) -> bool:
-    """Whether every field of `wanted` has its value in `shown`, which may have more."""
-    if shown is None:
+def _is_served(desired: DesiredEndpoint, current: Mapping[str, Any]) -> bool:
+    """Whether it is served, or about to be. What failed is tried again, though it is the same."""
+    update = (current.get("state") or {}).get("config_update")
+    if update == "IN_PROGRESS":
+        return serves(desired.config(), current.get("pending_config"))
+    if update in ("UPDATE_FAILED", "UPDATE_CANCELED"):
         return False
+    config = current.get("config") or {}
+    broken = any(is_broken(entity) for entity in config.get("served_entities") or ())
+    return not broken and serves(desired.config(), config)
+
+
+def is_broken(entity: Mapping[str, Any]) -> bool:
+    """Whether a served entity has failed for good."""
+    return (entity.get("state") or {}).get("deployment") in (
+        "DEPLOYMENT_FAILED",
+        "DEPLOYMENT_ABORTED",
+    )
+
+
+def _holds(wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
+    """Whether every field of `wanted` has its value in `shown`, which may have more."""
     return all(_equal(value, shown.get(key)) for key, value in wanted.items())
 
 
 def _equal(wanted: Any, shown: Any) -> bool:
+    """What is off or empty is not always shown."""
+    if not wanted:
+        return not shown
     if isinstance(wanted, dict):
-        return isinstance(shown, Mapping) and _holds(wanted, shown)
+        return _holds(wanted, shown if isinstance(shown, Mapping) else {})
     if isinstance(wanted, list):
         same_length = isinstance(shown, list) and len(shown) == len(wanted)
         return same_length and all(map(_equal, wanted, shown))

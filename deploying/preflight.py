@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deploying.desired import SECRET, DesiredEndpoint
-from deploying.hardware import HARDWARE
-from deploying.memory import compute_dtype, estimate
+from deploying.dtypes import compute_dtype, weights_in_memory
+from deploying.hardware import CPU_MODEL_GIB, GIB, HARDWARE, Hardware, WorkloadType
+from deploying.kv_cache import CannotTell
+from deploying.memory import estimate, gpus_needed
 from deploying.registered import Version, read_version
-from deploying.requirements import resolve, wrong_runtime
+from deploying.requirements import CannotAsk, resolve, wrong_runtime
 from model.errors import ConfigError
 
 Verdict = Literal["ok", "warning", "failed", "skipped"]
@@ -36,6 +38,8 @@ def preflight(
     checks: list[Check] = []
     for number in desired.traffic:
         checks.extend(_version_checks(desired, number, local, check_requirements))
+    if local:
+        checks.extend(_local_secrets(desired))
     return checks
 
 
@@ -54,18 +58,15 @@ def _version_checks(
         yield Check(f"{label} exists", "failed", error.message)
         return
     if version.status != "READY":
-        yield Check(
-            f"{label} is ready", "failed", f"the registry says {version.status}; wait for it"
-        )
+        detail = f"the registry says {version.status}; wait for it, or register it again"
+        yield Check(f"{label} is ready", "failed", detail)
         return
     yield Check(f"{label} is ready", "ok", "in the registry")
     yield _signature(label, version)
-    if local:
-        yield from _local_secrets(desired)
-        return
-    yield _runtime(label, version, desired)
-    yield _requirements(label, version, check_requirements)
-    yield from _memory(label, version, desired)
+    if not local:
+        yield _runtime(label, version, desired.workload_type)
+        yield _requirements(label, version, check_requirements)
+        yield from _memory(f"{label} fits {desired.workload_type.value}", version, desired)
 
 
 def _signature(label: str, version: Version) -> Check:
@@ -87,11 +88,11 @@ def _local_secrets(desired: DesiredEndpoint) -> Iterator[Check]:
         yield Check("secrets", "warning", detail)
 
 
-def _runtime(label: str, version: Version, desired: DesiredEndpoint) -> Check:
-    gpu = desired.workload_type != "CPU"
+def _runtime(label: str, version: Version, workload: WorkloadType) -> Check:
+    gpu = workload in HARDWARE
     fault = wrong_runtime(version.requirements, gpu=gpu)
     detail = fault or f"pinned for {'GPUs' if gpu else 'CPUs'}"
-    return Check(f"{label} suits {desired.workload_type}", "failed" if fault else "ok", detail)
+    return Check(f"{label} suits {workload.value}", "failed" if fault else "ok", detail)
 
 
 def _requirements(label: str, version: Version, wanted: bool) -> Check:
@@ -100,33 +101,48 @@ def _requirements(label: str, version: Version, wanted: bool) -> Check:
         return Check(name, "skipped", "asked to")
     if not version.requirements:
         return Check(name, "failed", "the version lists none; register it with pinned requirements")
-    faults = resolve(version.requirements, version.python)
+    try:
+        faults = resolve(version.requirements, version.python)
+    except CannotAsk as reason:
+        return Check(name, "warning", f"{reason}; --no-check-requirements does not ask")
     if faults:
-        return Check(name, "failed", "; ".join(faults))
+        detail = "; ".join(faults)
+        return Check(name, "failed", f"{detail}. Register it again with pins that fit together")
     return Check(name, "ok", f"{len(version.requirements)} pins, Python {version.python}")
 
 
-def _memory(label: str, version: Version, desired: DesiredEndpoint) -> Iterator[Check]:
+def _memory(name: str, version: Version, desired: DesiredEndpoint) -> Iterator[Check]:
+    """Against the card, by dtype and quantization; against the limit on the workload type CPU."""
     hardware = HARDWARE.get(desired.workload_type)
-    if hardware is None:
-        return
-    name = f"{label} fits {desired.workload_type}"
-    if not version.weights_bytes:
-        yield Check(name, "warning", "no weights found in the version; cannot tell")
-        return
-    parallel = int(version.engine_args.get("tensor_parallel_size") or 1)
-    if parallel > hardware.count:
-        detail = f"tensor_parallel_size {parallel} needs as many GPUs; it has {hardware.count}"
+    if hardware is not None:
+        yield from _gpu_memory(name, version, hardware)
+    elif desired.workload_type is WorkloadType.CPU:
+        gib = weights_in_memory(version) / GIB
+        detail = f"weights {gib:.1f} GiB, of the {CPU_MODEL_GIB:.0f} GiB that Databricks gives"
+        if gib < CPU_MODEL_GIB:
+            yield Check(name, "ok", detail)
+        else:
+            yield Check(name, "failed", f"{detail}; choose a GPU workload type")
+
+
+def _gpu_memory(name: str, version: Version, hardware: Hardware) -> Iterator[Check]:
+    wanted, there = gpus_needed(version), hardware.count
+    if wanted > there:
+        detail = f"its engine arguments ask for {wanted} GPUs, and it has {there}; choose another"
         yield Check(name, "failed", detail)
         return
-    if parallel < hardware.count:
-        detail = f"uses {parallel} of {hardware.count}; set tensor_parallel_size={hardware.count}"
+    if wanted < there:
+        detail = f"it uses {wanted} of {there}; register it with tensor_parallel_size={there}"
         yield Check(f"{name}: all GPUs used", "warning", detail)
     if compute_dtype(version) == "bfloat16" and not hardware.gpu.bfloat16:
         detail = f"{hardware.gpu.name} has no bfloat16; register with --engine-arg dtype=float16"
         yield Check(f"{name}: dtype", "failed", detail)
-    found = estimate(version, hardware)
-    advice = (
-        "" if found.fits else "; lower max_model_len, quantize, or choose a larger workload_type"
+    try:
+        found = estimate(version, hardware.gpu)
+    except CannotTell as reason:
+        yield Check(name, "warning", f"cannot tell: {reason}")
+        return
+    advice = "; lower max_model_len, quantize, or choose a larger workload type"
+    yield Check(
+        name, "ok" if found.fits else "failed", found.describe() + (advice * (not found.fits))
     )
-    yield Check(name, "ok" if found.fits else "failed", found.describe() + advice)

@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 from model.errors import ConfigError
 
 WEIGHTS_ARTIFACT = "llm-model"
-WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
+WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")  # vLLM loads the first kind there is
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def resolve_version(name: str, wanted: str) -> str:
             return wanted
         versions = [int(v.version) for v in client.search_model_versions(f"name='{name}'")]
     except MlflowException as error:
-        raise ConfigError(f"{name} {wanted}: {error.message}") from None
+        raise _not_found(f"{name} {wanted}", error) from None
     if not versions:
-        raise ConfigError(f"{name} has no version in the registry; `register.py` makes one")
+        raise _not_found(name, "it has no version")
     return str(max(versions))
 
 
@@ -55,17 +55,32 @@ def read_version(name: str, version: str) -> Version:
     try:
         status = str(MlflowClient().get_model_version(name, version).status)
     except MlflowException as error:
-        raise ConfigError(f"version {version} of {name}: {error.message}") from None
+        raise _not_found(f"version {version} of {name}", error) from None
     if status != "READY":
         return Version(name, version, status)
-    return _read_files(name, version, status)
+    try:
+        return _read_files(name, version, status)
+    except (MlflowException, OSError, ValueError) as error:
+        raise ConfigError(
+            f"version {version} of {name} is registered, but its files cannot be read: {error}. "
+            "Check that you may read them, or register it again"
+        ) from None
+
+
+def _not_found(what: str, reason: MlflowException | str) -> ConfigError:
+    said = reason if isinstance(reason, str) else reason.message
+    return ConfigError(
+        f"{what}: {said}, in the registry {mlflow.get_registry_uri()}. `register.py` makes "
+        "versions; --registry-uri names another registry (databricks-uc for Unity Catalog)"
+    )
 
 
 def _read_files(name: str, version: str, status: str) -> Version:
     uri = f"models:/{name}/{version}"
     info = mlflow.models.get_model_info(uri)
     flavor = info.flavors.get("python_function", {})
-    weights = (flavor.get("artifacts") or {}).get(WEIGHTS_ARTIFACT, {}).get("path")
+    artifact = (flavor.get("artifacts") or {}).get(WEIGHTS_ARTIFACT, {}).get("path")
+    weights = f"{uri}/{artifact}" if artifact else None
     signature = info.signature
     return Version(
         name=name,
@@ -74,15 +89,28 @@ def _read_files(name: str, version: str, status: str) -> Version:
         has_inputs=bool(signature and signature.inputs),
         has_outputs=bool(signature and signature.outputs),
         python=str(flavor.get("python_version", "3.11")),
-        requirements=tuple(_lines(_text(f"{uri}/requirements.txt"))),
+        requirements=tuple(_lines(_text(uri, "requirements.txt"))),
         engine_args=(flavor.get("config") or {}).get("engine_args") or {},
-        hf_config=json.loads(_text(f"{uri}/{weights}/config.json")) if weights else {},
-        weights_bytes=_weights_bytes(f"{uri}/{weights}") if weights else 0,
+        hf_config=json.loads(_text(weights, "config.json") or "{}") if weights else {},
+        weights_bytes=loaded_bytes(_sizes(weights)) if weights else 0,
     )
 
 
-def _text(artifact_uri: str) -> str:
-    return Path(mlflow.artifacts.download_artifacts(artifact_uri=artifact_uri)).read_text()
+def loaded_bytes(files: Mapping[str, int]) -> int:
+    """Bytes of the files that vLLM would load: one format of several, and no second copy in it."""
+    for kind in WEIGHT_FILES:
+        found = {name: size for name, size in files.items() if name.endswith(kind)}
+        own_format = [name for name in found if not name.startswith("consolidated")]
+        if found:
+            return sum(found[name] for name in own_format or found)
+    return 0
+
+
+def _text(folder_uri: str, name: str) -> str:
+    """A file's text; the empty string when there is no such file."""
+    if name not in _sizes(folder_uri):
+        return ""
+    return Path(mlflow.artifacts.download_artifacts(f"{folder_uri}/{name}")).read_text("utf-8")
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -92,6 +120,7 @@ def _lines(text: str) -> Iterator[str]:
             yield requirement
 
 
-def _weights_bytes(artifact_uri: str) -> int:
-    files = mlflow.artifacts.list_artifacts(artifact_uri=artifact_uri)
-    return sum(f.file_size or 0 for f in files if f.path.endswith(WEIGHT_FILES))
+def _sizes(folder_uri: str) -> dict[str, int]:
+    """The files of a folder of artifacts by name, with their bytes."""
+    files = mlflow.artifacts.list_artifacts(artifact_uri=folder_uri)
+    return {Path(f.path).name: f.file_size or 0 for f in files if not f.is_dir}

