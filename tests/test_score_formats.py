@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,6 +100,42 @@ def test_parquet_directories_are_read_in_name_order(tmp_path: Path) -> None:
         pq.write_table(pa.table({"v": [value]}), tmp_path / f"{name}.parquet")
     assert read_back(parquet, tmp_path) == [{"v": 1}, {"v": 2}]
     assert parquet.count(str(tmp_path)) == 2
+
+
+def test_a_delta_table_in_partitions_with_a_column_added_later(tmp_path: Path) -> None:
+    """Neither column is in every file; both are in every row."""
+    path = str(tmp_path / "table")
+    first = pa.table({"day": [1, 1, 2], "prompt": ["a", "b", "c"]})
+    write_deltalake(path, first, partition_by=["day"])
+    later = pa.table({"day": [2, None], "prompt": ["d", "e"], "note": ["new", None]})
+    write_deltalake(path, later, mode="append", schema_mode="merge")
+    found = {row["prompt"]: (row["day"], row["note"]) for row in read_back(delta, Path(path))}
+    assert found == {
+        "a": (1, None),
+        "b": (1, None),
+        "c": (2, None),
+        "d": (2, "new"),
+        "e": (None, None),
+    }
+
+
+@pytest.mark.parametrize("module", [parquet, delta])
+def test_a_large_file_is_read_a_part_at_a_time(tmp_path: Path, module: Any) -> None:
+    """Each file is one row group, which Arrow by itself takes in whole."""
+    path = str(tmp_path / f"x.{module.NAME}")
+    texts = [str(i) * 50 for i in range(200_000)]
+    table = pa.table({"prompt": texts})
+    if module is delta:
+        write_deltalake(path, table)
+    else:
+        pq.write_table(table, path, row_group_size=len(table))
+    size = table.nbytes
+    del table, texts
+    schema = module.read_schema(path)
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in module.read(path, schema, 1_000)]
+    assert len(held) == 200
+    assert max(held) < size / 4
 
 
 def test_delta_commits_a_job_once(tmp_path: Path) -> None:

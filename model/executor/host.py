@@ -143,11 +143,13 @@ def accept(listener: Listener, model: Any, workers: Workers) -> None:
 
 def serve(connection: Connection[Any, Any], model: Any, workers: Workers) -> None:
     """Answers one worker's calls until it leaves."""
-    with connection, suppress(EOFError, ConnectionError):
-        while True:
-            frame, params = connection.recv()
-            connection.send(answer(model, frame, params))
-    workers.left()
+    try:
+        with connection, suppress(EOFError, ConnectionError):
+            while True:
+                frame, params = connection.recv()
+                connection.send(answer(model, frame, params))
+    finally:
+        workers.left()
 
 
 def answer(model: Any, frame: Any, params: Any) -> tuple[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+import pyarrow.dataset as pads
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from scoring.errors import ScoringError, UsageError
+from scoring.formats.parquet import ROW_GROUP_ROWS, open_parquet
 
 NAME = "delta"
 COMMIT_KEY = "formline.job"
@@ -28,8 +30,23 @@ def read(path: str, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """The rows in the order of the file names: the same for the same version of the table."""
     dataset = _table(path).to_pyarrow_dataset()
     for fragment in sorted(dataset.get_fragments(), key=lambda fragment: str(fragment.path)):
-        for batch in fragment.to_batches(schema=dataset.schema, batch_size=rows):
-            yield batch.cast(schema)
+        keys = pads.get_partition_keys(fragment.partition_expression)
+        with open_parquet(dataset.filesystem.open_input_file(fragment.path)) as opened:
+            for batch in opened.iter_batches(batch_size=rows):
+                yield _whole_rows(batch, schema, keys)
+
+
+def _whole_rows(
+    batch: pa.RecordBatch, schema: pa.Schema, partition_keys: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """With the columns a file lacks: its partition's, and those added to the table later."""
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.repeat(pa.scalar(partition_keys.get(field.name), field.type), batch.num_rows)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def write(
@@ -51,12 +68,15 @@ def write(
 
 def _commit(path: str, reader: pa.RecordBatchReader, job: str, overwrite: bool) -> None:
     commit = CommitProperties(custom_metadata={COMMIT_KEY: job})
-    if overwrite:
-        write_deltalake(
-            path, reader, mode="overwrite", schema_mode="overwrite", commit_properties=commit
-        )
-    else:
-        write_deltalake(path, reader, mode="error", commit_properties=commit)
+    groups = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP_ROWS)
+    write_deltalake(
+        path,
+        reader,
+        mode="overwrite" if overwrite else "error",
+        schema_mode="overwrite" if overwrite else None,
+        commit_properties=commit,
+        writer_properties=groups,
+    )
 
 
 def exists(path: str) -> bool:
