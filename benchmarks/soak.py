@@ -1,4 +1,4 @@
-"""Ten minutes of everything at once: mixed calls, disconnects, bad rows, and engines killed.
+"""Ten minutes of everything at once: mixed calls, disconnects, bad rows, and engines that end.
 
     python -m benchmarks.soak [--minutes 10] [--clients 8] [--kill-every 120]
 
@@ -10,6 +10,7 @@ memory must not grow. Prints progress, and JSON as the last line; exits with 1 w
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -176,14 +177,15 @@ def _is_last(piece: dict[str, Any]) -> bool:
     return "output" in piece
 
 
-def kill_engines(every_s: float, stop: threading.Event, ledger: Ledger) -> None:
-    """SIGKILLs the engine process again and again."""
+def end_engines(every_s: float, stop: threading.Event) -> None:
+    """Kills the engine process, or stops it so that it hangs, by turns."""
+    turns = itertools.cycle([signal.SIGKILL, signal.SIGSTOP])
     while not stop.wait(every_s):
         for process in psutil.Process().children():
             if "EngineCore" in process.name():
-                process.send_signal(signal.SIGKILL)
-                ledger.close("engines killed", 0)
-                print(json.dumps({"killed": process.pid}), flush=True)
+                turn = next(turns)
+                process.send_signal(turn)
+                print(json.dumps({turn.name: process.pid}), flush=True)
 
 
 def watch_memory(stop: threading.Event, samples: list[int], ledger: Ledger) -> None:
@@ -213,7 +215,7 @@ def soak(subject: Subject, minutes: float, clients: int, kill_every_s: float) ->
             for seed in range(clients)
         ]
         threads += [
-            threading.Thread(target=kill_engines, args=(kill_every_s, stop, ledger)),
+            threading.Thread(target=end_engines, args=(kill_every_s, stop)),
             threading.Thread(target=watch_memory, args=(stop, samples, ledger)),
         ]
         for thread in threads:
@@ -246,7 +248,9 @@ def main() -> None:
         os.chdir(folder)
         from register import register_model
 
-        registered = register_model(str(WEIGHTS), "soak", engine_args=ENGINE_ARGS)
+        registered = register_model(
+            str(WEIGHTS), "soak", engine_args=ENGINE_ARGS, settings={"hang_timeout_s": 10.0}
+        )
         report = soak(
             Subject(registered.uri), arguments.minutes, arguments.clients, arguments.kill_every
         )

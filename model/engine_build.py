@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import torch
+from vllm.config import ReasoningConfig, StructuredOutputsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import CpuArchEnum, current_platform
 from vllm.usage.usage_lib import UsageContext
@@ -47,7 +48,7 @@ def build_engine(weights: str, engine_args: Mapping[str, Any]) -> Built:
     engine_child.announce()
     constraints.install()
     with _one_at_a_time, _spawnable(), engine_process_metrics(), explained():
-        args = AsyncEngineArgs(**{**_defaults(), **engine_args, "model": weights})
+        args = AsyncEngineArgs(**_defaults() | _with_configs(engine_args), model=weights)
         llm = AsyncLLM.from_engine_args(args, usage_context=UsageContext.LLM_CLASS)
         processes = claim()
         try:
@@ -61,6 +62,20 @@ def build_engine(weights: str, engine_args: Mapping[str, Any]) -> Built:
 def _splitter(llm: AsyncLLM) -> ReasoningSplitter | None:
     parser = llm.vllm_config.structured_outputs_config.reasoning_parser
     return ReasoningSplitter(parser, llm.get_tokenizer()) if parser else None
+
+
+# What AsyncEngineArgs takes as an object only; it makes the other configs from plain dicts itself.
+_CONFIGS: dict[str, type[Any]] = {
+    "structured_outputs_config": StructuredOutputsConfig,
+    "reasoning_config": ReasoningConfig,
+}
+
+
+def _with_configs(engine_args: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _CONFIGS[name](**value) if name in _CONFIGS and isinstance(value, dict) else value
+        for name, value in engine_args.items()
+    }
 
 
 def _defaults() -> dict[str, Any]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterable
+from multiprocessing.shared_memory import SharedMemory
 
 import psutil
 
 _NAME = "EngineCore"
 _END_WITHIN_S = 10.0
+_SEGMENT = "/dev/shm/psm_"  # noqa: S108 (what Python names the shared memory that it makes)
 
-_claimed: set[psutil.Process] = set()
+_claimed: dict[psutil.Process, set[str]] = {}  # each process's shared memory, by name
 
 
 def claim() -> set[psutil.Process]:
     """The processes of the engine just built, with all that they started; each is claimed once."""
     found = unclaimed()
-    _claimed.update(found)
+    _claimed.update({process: _segments(process) for process in found})
     return found
 
 
@@ -26,16 +28,21 @@ def unclaimed() -> set[psutil.Process]:
     for child in multiprocessing.active_children():
         if child.name.startswith(_NAME) and child.pid is not None:
             found |= _family(child.pid)
-    return found - _claimed
+    return found - _claimed.keys()
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
-    """Kills those that still run, and waits until their memory is free again."""
-    running = [process for process in processes if process.is_running()]
+    """Kills those that still run, waits until their memory is free again, and frees what they
+    shared: vLLM's processes are killed before they have removed it, also in its own shutdown."""
+    segments = {process: _claimed.get(process) or _segments(process) for process in processes}
+    running = [process for process in segments if process.is_running()]
     for process in running:
         _kill(process)
     psutil.wait_procs(running, timeout=_END_WITHIN_S)
-    _claimed.difference_update(processes)
+    for name in set().union(*segments.values()):
+        _remove(name)
+    for process in segments:
+        _claimed.pop(process, None)
 
 
 def _family(pid: int) -> set[psutil.Process]:
@@ -46,8 +53,26 @@ def _family(pid: int) -> set[psutil.Process]:
         return set()
 
 
+def _segments(process: psutil.Process) -> set[str]:
+    """Only the engine's own processes have them open."""
+    try:
+        paths = [file.path for file in process.open_files()]
+    except psutil.Error:
+        return set()
+    return {path.rpartition("/")[2] for path in paths if path.startswith(_SEGMENT)}
+
+
 def _kill(process: psutil.Process) -> None:
     try:
         process.kill()
     except psutil.NoSuchProcess:
         return  # it ended by itself in the meantime
+
+
+def _remove(name: str) -> None:
+    try:
+        segment = SharedMemory(name)
+    except FileNotFoundError:
+        return  # its maker has removed it
+    segment.close()
+    segment.unlink()

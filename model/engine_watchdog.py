@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import psutil
@@ -26,8 +26,10 @@ _LONGEST_LOOK_S = 1.0
 class Watchdog:
     """Watches one engine at a time, on its event loop. `timeout_s` None: never says it hangs."""
 
-    def __init__(self, timeout_s: float | None) -> None:
-        self._timeout_s = timeout_s
+    def __init__(
+        self, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._timeout_s, self._clock = timeout_s, clock
         self._now = self._looked_at = 0.0
         self._question: asyncio.Task[bool] | None = None
         self._asked_at = self._running_at = 0.0
@@ -37,7 +39,7 @@ class Watchdog:
         if self._question is not None:
             self._question.cancel()
             self._question = None
-        self._now, self._looked_at = 0.0, time.monotonic()
+        self._now, self._looked_at = 0.0, self._clock()
         self._asked_at = self._running_at = 0.0
 
     def look(self, llm: AsyncLLM, processes: Iterable[psutil.Process]) -> str | None:
@@ -49,7 +51,7 @@ class Watchdog:
 
     def _pass_time(self) -> None:
         """Counts time in which this process itself ran, and could have heard an answer."""
-        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        looked_at, self._looked_at = self._looked_at, self._clock()
         self._now += min(self._looked_at - looked_at, _LONGEST_LOOK_S)
 
     def _stopped(self, processes: Iterable[psutil.Process], timeout_s: float) -> str | None:

@@ -184,11 +184,13 @@ def _serve_until_killed(pipe: Connection, weights: str, args: dict[str, Any]) ->
     time.sleep(600)
 
 
-def test_a_daemonic_fork_may_start_an_engine_which_ends_with_it(
-    small_model_dir: Path, engine_args: dict[str, Any]
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_daemonic_process_may_start_an_engine_which_ends_with_it(
+    small_model_dir: Path, engine_args: dict[str, Any], method: str
 ) -> None:
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(
+    context: Any = multiprocessing.get_context(method)
+    process = context.Process(
         target=_serve_until_killed, args=(theirs, str(small_model_dir), engine_args), daemon=True
     )
     process.start()

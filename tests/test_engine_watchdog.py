@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
@@ -23,17 +23,20 @@ from model.engine_watchdog import Watchdog
 from model.errors import EngineUnavailable, FormlineError
 from tests.test_engine import core_processes, wait_for
 
-TIMEOUT_S = 1.0
-STEP_S = 20  # of vLLM's own limit of a step
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
 
-# Stops a process's main thread only, from outside, for as long as this runs.
+TIMEOUT_S = 1.0
+STEP_S = 30  # of vLLM's own limit of a step
+
+# Stops a process's main thread only, from outside, until that process is killed.
 HOLD_MAIN_THREAD = """
-import ctypes, sys, time
-SEIZE, INTERRUPT = 0x4206, 0x4207
-ptrace = ctypes.CDLL(None).ptrace
-print(ptrace(SEIZE, int(sys.argv[1]), 0, 0) or ptrace(INTERRUPT, int(sys.argv[1]), 0, 0))
-sys.stdout.flush()
-time.sleep(600)
+import ctypes, os, sys
+SEIZE, INTERRUPT, ANY_THREAD = 0x4206, 0x4207, 0x40000000
+pid, ptrace = int(sys.argv[1]), ctypes.CDLL(None).ptrace
+print(ptrace(SEIZE, pid, 0, 0) or ptrace(INTERRUPT, pid, 0, 0), flush=True)
+while os.WIFSTOPPED(os.waitpid(pid, ANY_THREAD)[1]):
+    continue
 """
 
 
@@ -102,9 +105,9 @@ def test_a_main_loop_that_never_answers_is_killed_and_rebuilt(
 
 
 def test_a_step_may_take_longer_than_the_timeout(engine: Engine) -> None:
-    """A prefill of 8,000 tokens in one step."""
+    """A prefill of 2,000 tokens in one step."""
     rebuilds = engine.health().rebuilds
-    rows = [ask(1, [row, *range(100, 2099)]) for row in range(4)]
+    rows = [ask(1, [*range(100, 2100)])]
     began = time.monotonic()
     outcomes = dict(engine.generate(rows, deadline_s=None))
     if time.monotonic() - began < 2 * TIMEOUT_S:
@@ -137,51 +140,47 @@ class FakeEngine:
         return False
 
 
-@pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock's time, to be set."""
-    now = [100.0]
-    monkeypatch.setattr(engine_watchdog.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(engine_watchdog, "longest_step_s", lambda: 10.0)
-    return now
+class Clock:
+    """A time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def looks(watchdog: Watchdog, engine: FakeEngine, seconds: list[float], total: float) -> list[str]:
-    """What the watchdog says in `total` seconds of looking, each look half a second."""
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "engine" not in request.fixturenames:
+        monkeypatch.setattr(engine_watchdog, "longest_step_s", lambda: 10.0)
+
+
+def looks(timeout_s: float | None, engine: FakeEngine, *passed: float) -> list[str]:
+    """What a watchdog says when it looks again after each of these seconds."""
+    clock = Clock()
+    watchdog = Watchdog(timeout_s, clock)
 
     async def look() -> list[str]:
+        watchdog.reset()
         said = []
-        for _ in range(int(total * 2)):
-            seconds[0] += 0.5
-            said.append(watchdog.look(engine, []))  # type: ignore[arg-type]
+        for seconds in passed:
+            clock.now += seconds
+            said.append(watchdog.look(cast("AsyncLLM", engine), []))
             await asyncio.sleep(0)
         watchdog.reset()
         return [text for text in said if text]
 
-    watchdog.reset()
     return asyncio.run(look())
 
 
-def test_silence_counts_only_beyond_the_longest_step(seconds: list[float]) -> None:
-    watchdog, silent = Watchdog(5.0), FakeEngine(answers=False)
-    assert looks(watchdog, silent, seconds, 16) == []
-    assert "not answered for 15 s" in looks(watchdog, silent, seconds, 19)[0]
-    assert looks(watchdog, FakeEngine(answers=True), seconds, 100) == []
-    assert looks(Watchdog(None), silent, seconds, 100) == []
+def test_silence_counts_only_beyond_the_longest_step() -> None:
+    silent = FakeEngine(answers=False)
+    assert looks(5.0, silent, *[0.5] * 32) == []
+    assert "not answered for 15 s" in looks(5.0, silent, *[0.5] * 38)[0]
+    assert looks(5.0, FakeEngine(answers=True), *[0.5] * 200) == []
+    assert looks(None, silent, *[0.5] * 200) == []
 
 
-def test_time_in_which_this_process_was_stopped_does_not_count(seconds: list[float]) -> None:
-    watchdog, silent = Watchdog(5.0), FakeEngine(answers=False)
-
-    async def scenario() -> str | None:
-        watchdog.reset()
-        for _ in range(10):
-            seconds[0] += 0.5
-            assert watchdog.look(silent, []) is None  # type: ignore[arg-type]
-            await asyncio.sleep(0)
-        seconds[0] += 3600.0
-        said = watchdog.look(silent, [])  # type: ignore[arg-type]
-        watchdog.reset()
-        return said
-
-    assert asyncio.run(scenario()) is None
+def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
+    assert looks(5.0, FakeEngine(answers=False), *[0.5] * 10, 3600.0, 0.5) == []
