@@ -18,7 +18,7 @@ router.py  store.py  settings.py
 
 entity.py          the other side: the process that holds one loaded model
 scoring_app.py     MLflow's scoring app with streaming, metrics, health and clean errors
-sse.py  error_bodies.py
+sse.py  mlflow_errors.py
 openai_api.py      chat and text completions; openai_request, _reply, _stream and _tools are
                    what they read and write
 """

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.security import HTTPBearer
 
-from serving import errors, invocations, management, openai_gateway, status
+from serving import error_replies, invocations, management, openai_gateway, status
 from serving.auth import BearerAuth
 from serving.limits import BodyLimit
 from serving.metrics import ServerMetrics
 from serving.settings import Settings
 from serving.supervisor import Supervisor
+
+# Tokens are checked by BearerAuth, on every path; this only tells OpenAPI's readers of them.
+SHOWN_IN_OPENAPI = Depends(HTTPBearer(auto_error=False, description="A token of this server"))
 
 
 def build_app(settings: Settings) -> FastAPI:
@@ -29,13 +32,12 @@ def build_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.metrics = ServerMetrics()
-    errors.install(app)
+    error_replies.install(app)
     for room in (openai_gateway, management, invocations, status):
-        app.include_router(room.router)
+        app.include_router(room.router, dependencies=[SHOWN_IN_OPENAPI])
+    app.include_router(status.open_router)
     app.add_middleware(BodyLimit, limit=settings.limits.body_bytes)
-    app.add_middleware(BearerAuth, tokens=settings.tokens)
-    if settings.loopback_only:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.allowed_hosts))
+    app.add_middleware(BearerAuth, tokens=settings.tokens, hosts=settings.hosts)
     return app
 
 

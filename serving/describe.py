@@ -10,6 +10,7 @@ from serving.schemas import (
     ConfigReply,
     EndpointReply,
     EndpointState,
+    PendingConfigReply,
     ServedEntityInput,
     ServedEntityReply,
 )
@@ -31,7 +32,7 @@ def describe(endpoint: Endpoint) -> EndpointReply:
         last_updated_timestamp=record.updated_ms,
         state=state,
         config=_config(record.config, endpoint.active, record),
-        pending_config=_config(record.pending_config, endpoint.pending, record),
+        pending_config=_pending(record.pending_config, endpoint.pending, record),
         tags=record.tags,
         **_settings(record),
     )
@@ -44,7 +45,21 @@ def _settings(record: EndpointRecord) -> dict[str, Any]:
         "route_optimized": record.route_optimized,
         "permission_level": "CAN_MANAGE",
         "ai_gateway": gateway.model_dump(exclude_none=True) if gateway else None,
+        "rate_limits": [limit.model_dump(exclude_none=True) for limit in record.rate_limits]
+        or None,
+        "email_notifications": record.email_notifications,
+        "budget_policy_id": record.budget_policy_id,
+        "telemetry_config": record.telemetry_config,
     }
+
+
+def _pending(
+    config: ConfigRecord | None, entities: Mapping[str, ServedEntity], record: EndpointRecord
+) -> PendingConfigReply | None:
+    shown = _config(config, entities, record)
+    if config is None or shown is None:
+        return None
+    return PendingConfigReply(**dict(shown), start_time=config.created_ms)
 
 
 def _config(
@@ -59,6 +74,7 @@ def _config(
         config_version=config.config_version,
         served_entities=served,
         traffic_config=config.traffic_config,
+        auto_capture_config=config.auto_capture_config,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from serving.errors import ApiError
@@ -13,7 +13,7 @@ from serving.launching import preparer
 from serving.limits import RateLimiter
 from serving.router import Router
 from serving.schemas import RateLimit, ServedEntityInput
-from serving.served_entity import ServedEntity
+from serving.served_entity import STOPPED, ServedEntity
 from serving.settings import Settings
 from serving.store import ConfigRecord, EndpointRecord, now_ms
 
@@ -71,8 +71,12 @@ class Endpoint:
             self._activate(self.record.config, self._entities(self.record.config))
             for entity in self.active.values():
                 entity.start()
-        if self.record.config_update == "IN_PROGRESS" and self.record.pending_config is not None:
+        if self.record.pending_config is None:
+            return
+        if self.record.config_update == "IN_PROGRESS":
             self._roll_out_soon(self.record.pending_config)
+        else:
+            self._recall_failure(self.record.pending_config)
 
     def update(self, config: ConfigRecord) -> None:
         """Begin to roll out `config`; the active one serves until it is ready."""
@@ -126,13 +130,21 @@ class Endpoint:
         self._activate(config, self.pending)
         self.pending = {}
         self.record.config, self.record.pending_config = config, None
+        self.record.failures = {}
         self.record.config_update = "NOT_UPDATING"
         self.changed()
         self._retire(entity for entity in old if entity not in self.active.values())
 
-    def _fail(self, fresh: Iterable[ServedEntity]) -> None:
+    def _recall_failure(self, config: ConfigRecord) -> None:
+        """Show again why the last update failed."""
+        self.pending = self._entities(config)
+        for name, state in self.record.failures.items():
+            self.pending[name].recall(state)
+
+    def _fail(self, fresh: Sequence[ServedEntity]) -> None:
         """The failed ones stay in sight, without a process, until the next update."""
         self.record.config_update = "UPDATE_FAILED"
+        self.record.failures = {e.name: STOPPED if e.usable else e.state for e in fresh}
         self.changed()
         self._retire(entity for entity in fresh if entity.usable)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -34,7 +35,7 @@ from serving.scoring_app import build_scoring_app
 from serving.settings import Limits, is_loopback
 
 PARENT_GRACE_S = 10.0
-SHUTDOWN_S = 10
+DRAINED_S = 10  # the parent stops us only once our calls have ended
 ANSWER_S = 5.0
 MAX_THREADS = 1088  # the largest provisioned concurrency, and some for health and metrics
 cli = typer.Typer(add_completion=False)
@@ -53,6 +54,9 @@ def serve(
     insecure: Annotated[
         bool, typer.Option(help="Listen beyond loopback without tokens: something in front checks.")
     ] = False,
+    open_metrics: Annotated[
+        bool, typer.Option(help="Show /metrics without a token: numbers only, no rows.")
+    ] = False,
     execution_limit: Annotated[
         float, typer.Option(help="Seconds a request may take.")
     ] = Limits.execution_s,
@@ -60,7 +64,10 @@ def serve(
         bool, typer.Option(help="End when standard input ends, as it does with the parent.")
     ] = False,
 ) -> None:
-    """Load one model version and serve it with MLflow's scoring app and our additions."""
+    """Load one model version and serve it with MLflow's scoring app and our additions.
+
+    On SIGTERM calls under way may end, within the execution limit, before the process does.
+    """
     if socket is None and not (is_loopback(host) or token or insecure):
         raise typer.BadParameter(
             f"listening on {host} needs --token or --insecure", param_hint="--host"
@@ -70,9 +77,12 @@ def serve(
     os.environ[MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT.name] = str(int(execution_limit))
     os.environ[_SERVER_MODEL_PATH] = model_uri  # how a model knows that it is served
     os.environ.setdefault(SERVING_MODEL_CONFIG, json.dumps(_deadline(execution_limit)))
-    app = build_scoring_app(_load(model_uri), tokens=() if socket else tuple(token or ()))
+    app = build_scoring_app(
+        _load(model_uri), tokens=() if socket else tuple(token or ()), open_metrics=open_metrics
+    )
     place: dict[str, Any] = {"uds": str(socket)} if socket else {"host": host, "port": port}
-    config = uvicorn.Config(app, **place, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_S)
+    grace_s = DRAINED_S if socket else math.ceil(execution_limit)
+    config = uvicorn.Config(app, **place, log_level="warning", timeout_graceful_shutdown=grace_s)
     asyncio.run(_run(uvicorn.Server(config)))
 
 

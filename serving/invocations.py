@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from serving.auth import caller_of
 from serving.context import Endpoints, Metrics
 from serving.endpoint import Endpoint
+from serving.error_replies import ERRORS
 from serving.hang_up import while_connected
 from serving.metrics import ServerMetrics
 from serving.relay import relay
-from serving.schemas import ErrorBody
 from serving.served_entity import ServedEntity
 
-router = APIRouter(tags=["serving"])
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 401, 404, 413, 415, 429, 503, 504)
-}
+router = APIRouter(tags=["serving"], responses=ERRORS)
 PAYLOAD = {
     "type": "object",
     "description": "One of the four payload forms, and params; `stream: true` for events.",
@@ -39,7 +33,6 @@ REQUEST_BODY = {
 
 @router.post(
     "/serving-endpoints/{name}/invocations",
-    responses=ERRORS,
     openapi_extra=REQUEST_BODY,
     summary="Score rows, or stream one",
 )
@@ -51,7 +44,6 @@ async def invoke(name: str, request: Request, endpoints: Endpoints, metrics: Met
 
 @router.post(
     "/serving-endpoints/{name}/served-models/{served_model}/invocations",
-    responses=ERRORS,
     openapi_extra=REQUEST_BODY,
     summary="Score rows on one served entity, whatever its share of the traffic",
 )

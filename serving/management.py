@@ -11,7 +11,8 @@ from fastapi import APIRouter, Response
 
 from serving.context import Endpoints
 from serving.describe import describe
-from serving.invocations import ERRORS, PAYLOAD
+from serving.error_replies import ERRORS
+from serving.invocations import PAYLOAD
 from serving.launching import log_path
 from serving.metrics import entities_exposition
 from serving.process import tail
@@ -22,10 +23,13 @@ from serving.schemas import (
     EndpointList,
     EndpointReply,
     Logs,
+    NotificationsPatch,
+    NotificationsReply,
     RateLimitsPut,
     RateLimitsReply,
     TagsPatch,
     TagsReply,
+    TelemetryPatch,
 )
 from serving.supervisor import Supervisor
 
@@ -79,13 +83,31 @@ async def patch_tags(name: str, patch: TagsPatch, endpoints: Endpoints) -> TagsR
 @put("/{name}/rate-limits", summary="Replace the rate limits")
 async def put_rate_limits(name: str, put: RateLimitsPut, endpoints: Endpoints) -> RateLimitsReply:
     """Calls a minute, for the endpoint or for each user."""
-    return RateLimitsReply(rate_limits=endpoints.put_rate_limits(name, put.rate_limits or []))
+    limits = put.rate_limits or []
+    endpoints.change(name, rate_limits=limits)
+    return RateLimitsReply(rate_limits=limits)
 
 
 @put("/{name}/ai-gateway", summary="Replace the AI Gateway settings")
 async def put_ai_gateway(name: str, gateway: AiGateway, endpoints: Endpoints) -> AiGateway:
     """All is kept; the local endpoint enforces the rate limits."""
-    return endpoints.put_ai_gateway(name, gateway)
+    endpoints.change(name, ai_gateway=gateway)
+    return gateway
+
+
+@patch("/{name}/notifications", summary="Replace who is told of changes")
+async def patch_notifications(
+    name: str, patch: NotificationsPatch, endpoints: Endpoints
+) -> NotificationsReply:
+    """Kept and shown; nobody is written to."""
+    endpoints.change(name, email_notifications=patch.email_notifications)
+    return NotificationsReply(name=name, email_notifications=patch.email_notifications)
+
+
+@patch("/{name}/telemetry-config", summary="Replace where telemetry goes")
+async def patch_telemetry(name: str, patch: TelemetryPatch, endpoints: Endpoints) -> EndpointReply:
+    """Kept and shown; /metrics and the logs are here."""
+    return describe(endpoints.change(name, telemetry_config=patch.telemetry_config))
 
 
 @router.get(

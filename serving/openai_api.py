@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from mlflow.pyfunc import PyFuncModel
 
-from serving.error_bodies import from_exception
 from serving.hang_up import as_caller
+from serving.mlflow_errors import from_exception
 from serving.openai_reply import chat_reply, text_reply
 from serving.openai_request import ChatRequest, CompletionRequest, chat_row, completion_rows
 from serving.openai_stream import chat_chunks, text_chunks
@@ -31,7 +31,7 @@ async def chat(request: ChatRequest, http: Request) -> Response:
     if request.stream:
         return await event_stream(lambda: chat_chunks(model, row, request, tools))
     answers = await _predict(http, [row])
-    return JSONResponse(chat_reply(request.model, answers[0], tools))
+    return JSONResponse(chat_reply(request, answers[0], tools))
 
 
 @router.post("/v1/completions")
@@ -41,7 +41,7 @@ async def complete(request: CompletionRequest, http: Request) -> Response:
     rows = completion_rows(request)
     if request.stream:
         return await event_stream(lambda: text_chunks(model, rows, request))
-    return JSONResponse(text_reply(request.model, await _predict(http, rows)))
+    return JSONResponse(text_reply(request, await _predict(http, rows)))
 
 
 async def _predict(http: Request, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from serving.context import Endpoints, Metrics
-from serving.errors import ApiError
-from serving.invocations import ERRORS, forward
+from serving.error_replies import ERRORS
+from serving.invocations import forward
+from serving.openai_request import ChatRequest, CompletionRequest
 from serving.schemas import Reply
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
-BODY = {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}}
-REQUEST_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": BODY}}}
-}
 
 
 class ModelCard(Reply):
@@ -49,31 +43,22 @@ async def get_model(model: str, endpoints: Endpoints) -> ModelCard:
 
 
 @router.post("/serving-endpoints/chat/completions", include_in_schema=False)
-@router.post("/v1/chat/completions", openapi_extra=REQUEST_BODY, summary="Chat completion")
-async def chat(request: Request, endpoints: Endpoints, metrics: Metrics) -> Response:
+@router.post("/v1/chat/completions", summary="Chat completion")
+async def chat(
+    chat: ChatRequest, request: Request, endpoints: Endpoints, metrics: Metrics
+) -> Response:
     """`response_format`, `tools` and `stream` as OpenAI has them."""
-    return await _forward(request, "/v1/chat/completions", endpoints, metrics)
+    endpoint = endpoints.get(chat.model)
+    body = await request.body()
+    return await forward(request, endpoint, None, "/v1/chat/completions", metrics, body)
 
 
 @router.post("/serving-endpoints/completions", include_in_schema=False)
-@router.post("/v1/completions", openapi_extra=REQUEST_BODY, summary="Text completion")
-async def complete(request: Request, endpoints: Endpoints, metrics: Metrics) -> Response:
+@router.post("/v1/completions", summary="Text completion")
+async def complete(
+    completion: CompletionRequest, request: Request, endpoints: Endpoints, metrics: Metrics
+) -> Response:
     """One prompt, or a list of them."""
-    return await _forward(request, "/v1/completions", endpoints, metrics)
-
-
-async def _forward(request: Request, path: str, endpoints: Endpoints, metrics: Metrics) -> Response:
+    endpoint = endpoints.get(completion.model)
     body = await request.body()
-    endpoint = endpoints.get(_model_of(body))
-    return await forward(request, endpoint, None, path, metrics, body)
-
-
-def _model_of(body: bytes) -> str:
-    try:
-        payload: Any = json.loads(body)
-    except ValueError:
-        raise ApiError(400, "The body is not JSON.") from None
-    model = payload.get("model") if isinstance(payload, dict) else None
-    if not isinstance(model, str):
-        raise ApiError(400, "model: name an endpoint; GET /v1/models lists them.")
-    return model
+    return await forward(request, endpoint, None, "/v1/completions", metrics, body)

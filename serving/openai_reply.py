@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from serving.errors import ApiError
+from serving.openai_logprobs import chat_logprobs, text_logprobs
+from serving.openai_request import ChatRequest, CompletionRequest
 from serving.openai_tools import Tools
 
 Row = Mapping[str, Any]
@@ -19,20 +21,25 @@ STATUS_BY_CODE = {
 }
 
 
-def chat_reply(model: str, answer: Row, tools: Tools) -> dict[str, Any]:
+def chat_reply(request: ChatRequest, answer: Row, tools: Tools) -> dict[str, Any]:
     """The body for one row. Raises ApiError for a row that has no answer."""
     raise_row_error(answer)
-    choices = [_message(i, choice, tools) for i, choice in enumerate(choices_of(answer))]
-    return {**head("chat.completion", model), "choices": choices, "usage": usage([answer])}
+    logprobs = chat_logprobs(answer, request.top)
+    choices = [_message(i, choice, tools, logprobs) for i, choice in enumerate(choices_of(answer))]
+    return {**head("chat.completion", request.model), "choices": choices, "usage": usage([answer])}
 
 
-def text_reply(model: str, answers: list[Row]) -> dict[str, Any]:
+def text_reply(request: CompletionRequest, answers: list[Row]) -> dict[str, Any]:
     """The body for one row a prompt, all their choices numbered through."""
     for answer in answers:
         raise_row_error(answer)
-    choices = [choice for answer in answers for choice in choices_of(answer)]
-    texts = [_text(index, choice) for index, choice in enumerate(choices)]
-    return {**head("text_completion", model), "choices": texts, "usage": usage(answers)}
+    texts = [
+        _text(choice, text_logprobs(answer, request.top))
+        for answer in answers
+        for choice in choices_of(answer)
+    ]
+    choices = [{"index": index, **text} for index, text in enumerate(texts)]
+    return {**head("text_completion", request.model), "choices": choices, "usage": usage(answers)}
 
 
 def head(kind: str, model: str) -> dict[str, Any]:
@@ -75,15 +82,16 @@ def finish_of(choice: Row) -> str:
     return str(choice.get("finish_reason") or "stop")
 
 
-def _message(index: int, choice: Row, tools: Tools) -> dict[str, Any]:
+def _message(
+    index: int, choice: Row, tools: Tools, logprobs: dict[str, Any] | None
+) -> dict[str, Any]:
     message = {"role": "assistant", "refusal": None, **tools.read(choice.get("output") or "")}
     if choice.get("reasoning"):
         message["reasoning_content"] = choice["reasoning"]
     finish = "tool_calls" if message.get("tool_calls") else finish_of(choice)
-    return {"index": index, "message": message, "finish_reason": finish, "logprobs": None}
+    return {"index": index, "message": message, "finish_reason": finish, "logprobs": logprobs}
 
 
-def _text(index: int, choice: Row) -> dict[str, Any]:
-    finish = finish_of(choice)
+def _text(choice: Row, logprobs: dict[str, Any] | None) -> dict[str, Any]:
     text = choice.get("output") or ""
-    return {"index": index, "text": text, "finish_reason": finish, "logprobs": None}
+    return {"text": text, "finish_reason": finish_of(choice), "logprobs": logprobs}

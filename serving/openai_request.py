@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from serving.openai_tools import Tools
@@ -64,6 +64,13 @@ class SamplingRequest(BaseModel):
         values = {name: getattr(self, name) for name in SAMPLING}
         return {name: value for name, value in values.items() if value is not None}
 
+    @model_validator(mode="after")
+    def one_answer_with_logprobs(self) -> Self:
+        """A row keeps the log probabilities of its first answer only."""
+        if (self.n or 1) > 1 and getattr(self, "logprobs", None):
+            raise ValueError("logprobs need n to be 1")
+        return self
+
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk that holds the usage."""
@@ -113,6 +120,11 @@ class ChatRequest(SamplingRequest):
     metadata: dict[str, Any] | None = None
     store: bool | None = None
 
+    @property
+    def top(self) -> int:
+        """How many of the likeliest tokens to tell, where any are asked for."""
+        return self.top_logprobs or 0
+
 
 class CompletionRequest(SamplingRequest):
     """The body of /v1/completions."""
@@ -120,6 +132,11 @@ class CompletionRequest(SamplingRequest):
     prompt: str | Annotated[list[str], Field(min_length=1)]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     echo: Literal[False] = False
+
+    @property
+    def top(self) -> int:
+        """How many of the likeliest tokens to tell, where any are asked for."""
+        return self.logprobs or 0
 
     @property
     def prompts(self) -> list[str]:

@@ -1,7 +1,7 @@
 """OpenAI's streamed completions over what the model's `predict_stream` yields.
 
 While a row is written that is pieces, {"choice", "delta"} or {"choice", "reasoning"}; at its end
-the whole output row, as `predict` would answer it.
+the whole output row, as `predict` would answer it. Log probabilities come with its last chunk.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pandas as pd
 from mlflow.pyfunc import PyFuncModel
 
 from serving.errors import ApiError
+from serving.openai_logprobs import chat_logprobs, text_logprobs
 from serving.openai_reply import choices_of, finish_of, head, raise_row_error, usage
 from serving.openai_request import ChatRequest, CompletionRequest
 from serving.openai_tools import Tools
@@ -29,7 +30,9 @@ def chat_chunks(
         for index in range(request.n or 1) if number == 0 else ():
             yield {**first, "choices": [_choice(index, {"role": "assistant", "content": ""})]}
         if "output" in piece:
-            yield from ({**first, "choices": [c]} for c in _last_choices(piece, tools))
+            logprobs = chat_logprobs(piece, request.top)
+            for choice in _last_choices(piece, tools):
+                yield {**first, "choices": [{**choice, "logprobs": logprobs}]}
             if request.wants_usage:
                 yield {**first, "choices": [], "usage": usage([piece])}
         elif delta := _delta(piece, tools):
@@ -45,8 +48,10 @@ def text_chunks(
     first = head("text_completion", request.model)
     for piece in pieces(model, rows[0]):
         if "output" in piece:
+            logprobs = text_logprobs(piece, request.top)
             for index, choice in enumerate(choices_of(piece)):
-                yield {**first, "choices": [_text(index, "", finish_of(choice))]}
+                last = {**_text(index, "", finish_of(choice)), "logprobs": logprobs}
+                yield {**first, "choices": [last]}
             if request.wants_usage:
                 yield {**first, "choices": [], "usage": usage([piece])}
         elif piece.get("delta"):

@@ -16,6 +16,7 @@ import httpx
 PROJECT = Path(__file__).resolve().parent.parent
 NO_TIMEOUT = httpx.Timeout(None)  # callers bound their calls themselves
 FAILURE_PREFIX = "load failed: "
+TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def open_log(path: Path, max_bytes: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def tail(path: Path, max_bytes: int = 64 * 1024) -> str:
+def tail(path: Path, max_bytes: int = TAIL_BYTES) -> str:
     """The end of a log, from the start of a line."""
     if not path.exists():
         return ""
@@ -161,11 +162,8 @@ def tail(path: Path, max_bytes: int = 64 * 1024) -> str:
 
 
 def failure_of(log: Path, start: int, returncode: int) -> str:
-    """The failure written to `log` from byte `start` on, or what the exit status says."""
-    with log.open("rb") as lines:
-        lines.seek(start)
-        text = lines.read().decode("utf-8", "replace")
-    for line in reversed(text.splitlines()):
+    """The failure written at the end of `log`, from byte `start` on, or what the status says."""
+    for line in reversed(tail(log, max(0, log.stat().st_size - start)).splitlines()):
         if line.startswith(FAILURE_PREFIX):
             return line.removeprefix(FAILURE_PREFIX)[:1000]
     if returncode < 0:

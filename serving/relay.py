@@ -96,7 +96,7 @@ async def _events(upstream: httpx.Response, deadline: float) -> AsyncIterator[by
 
 
 def _last_event(error: ApiError) -> bytes:
-    return f"data: {json.dumps(error.body())}\n\ndata: [DONE]\n\n".encode()
+    return f"data: {json.dumps(error.event())}\n\ndata: [DONE]\n\n".encode()
 
 
 def _kept(upstream: httpx.Response) -> dict[str, str]:

@@ -232,6 +232,19 @@ class RateLimitsPut(Strict):
     rate_limits: list[RateLimit] | None = None
 
 
+class NotificationsPatch(Strict):
+    email_notifications: dict[str, Any] | None = None
+
+
+class TelemetryPatch(Strict):
+    telemetry_config: dict[str, Any] | None = None
+
+
+class NotificationsReply(Reply):
+    name: str
+    email_notifications: dict[str, Any] | None = None
+
+
 class RateLimitsReply(Reply):
     rate_limits: list[RateLimit]
 
@@ -261,6 +274,13 @@ class ConfigReply(Reply):
     config_version: int | None = None
     served_entities: list[ServedEntityReply] = Field(default_factory=list)
     traffic_config: TrafficConfig | None = None
+    auto_capture_config: InferenceTable | None = None
+
+
+class PendingConfigReply(ConfigReply):
+    """`start_time` is in milliseconds since 1970."""
+
+    start_time: int | None = None
 
 
 class EndpointReply(Reply):
@@ -273,7 +293,7 @@ class EndpointReply(Reply):
     last_updated_timestamp: int
     state: EndpointState
     config: ConfigReply | None = None
-    pending_config: ConfigReply | None = None
+    pending_config: PendingConfigReply | None = None
     tags: list[Tag] = Field(default_factory=list)
 
 

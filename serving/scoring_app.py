@@ -13,12 +13,12 @@ from fastapi.responses import JSONResponse
 from mlflow.pyfunc import PyFuncModel, scoring_server
 from prometheus_client import REGISTRY, generate_latest
 
-from serving import errors, openai_api
+from serving import error_replies, openai_api
 from serving.auth import BearerAuth
-from serving.error_bodies import clean, from_exception
 from serving.errors import ApiError
 from serving.hang_up import as_caller
 from serving.limits import BodyLimit
+from serving.mlflow_errors import clean, from_exception
 from serving.settings import Limits
 from serving.sse import event_stream
 
@@ -26,7 +26,9 @@ JSON = "application/json"
 router = APIRouter()
 
 
-def build_scoring_app(model: PyFuncModel, tokens: Sequence[str] = ()) -> FastAPI:
+def build_scoring_app(
+    model: PyFuncModel, tokens: Sequence[str] = (), *, open_metrics: bool = False
+) -> FastAPI:
     """The application of one entity process. `tokens` empty: the socket or a proxy guards it."""
     app = FastAPI(title="Formline served entity", docs_url=None, redoc_url=None)
     app.state.model = model
@@ -35,11 +37,12 @@ def build_scoring_app(model: PyFuncModel, tokens: Sequence[str] = ()) -> FastAPI
         base_url="http://mlflow",
         timeout=httpx.Timeout(None),  # MLflow's app has its own
     )
-    errors.install(app)
+    error_replies.install(app)
     app.include_router(router)
     app.include_router(openai_api.router)
     app.add_middleware(BodyLimit, limit=Limits.body_bytes)
-    app.add_middleware(BearerAuth, tokens=tokens)
+    open_paths = {"/ping", "/metrics"} if open_metrics else {"/ping"}
+    app.add_middleware(BearerAuth, tokens=tokens, open_paths=open_paths)
     return app
 
 

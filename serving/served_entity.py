@@ -15,6 +15,7 @@ from serving.settings import Limits
 
 logger = logging.getLogger(__name__)
 LONGEST_PAUSE_S = 30.0
+STOPPED = EntityState(deployment="DEPLOYMENT_ABORTED", deployment_state_message="Stopped")
 
 
 class ServedEntity:
@@ -87,7 +88,11 @@ class ServedEntity:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
         await self._stop_process()
-        self._become("DEPLOYMENT_ABORTED", "Stopped", settled=True)
+        self.recall(STOPPED)
+
+    def recall(self, state: EntityState) -> None:
+        """Show how it ended; it has no process, and never gets one."""
+        self._become(state.deployment, state.deployment_state_message, settled=True)
 
     def _enter(self) -> None:
         if self.in_flight >= self.entity.concurrency:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MIB = 1024 * 1024
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,17 @@ class Settings:
     tracking_uri: str | None = None
     registry_uri: str | None = None
     tokens: tuple[str, ...] = ()
-    allowed_hosts: tuple[str, ...] = LOOPBACK_NAMES
     limits: Limits = field(default_factory=Limits)
 
     @property
     def loopback_only(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names it answers to: any where others may come, its own on loopback."""
+        return LOOPBACK_NAMES | {self.host} if self.loopback_only else frozenset()
 
 
 def is_loopback(host: str) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from serving.error_bodies import from_exception
 from serving.errors import ApiError
+from serving.mlflow_errors import from_exception
 
 MAX_WAITING = 64
 DONE = b"data: [DONE]\n\n"
@@ -58,7 +58,7 @@ async def _events(pump: Pump, item: Any) -> AsyncIterator[bytes]:
             yield event(item)
             item = await pump.next()
     except ApiError as error:
-        yield event(error.body())
+        yield event(error.event())
     yield DONE
 
 

@@ -10,10 +10,13 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from serving.context import Endpoints, Metrics
 from serving.describe import describe
 from serving.endpoint import Endpoint
+from serving.error_replies import ERRORS
+from serving.errors import ApiError
 from serving.metrics import ServerMetrics, read_counter, scrape
 from serving.schemas import EndpointReply, Reply
 
-router = APIRouter(tags=["status"])
+router = APIRouter(tags=["status"], responses=ERRORS)
+open_router = APIRouter(tags=["status"])  # says nothing about endpoints, and needs no token
 STATIC = Path(__file__).parent / "static"
 TOKENS, COMPLETION = "formline_tokens_total", {"kind": "completion"}
 CONTENT_POLICY = (
@@ -36,27 +39,27 @@ class Status(Reply):
     endpoints: list[EndpointStatus]
 
 
-@router.get("/", include_in_schema=False)
+@open_router.get("/", include_in_schema=False)
 async def page() -> FileResponse:
     """The page itself; it asks for a token when the server wants one."""
     return FileResponse(STATIC / "status.html", headers={"Content-Security-Policy": CONTENT_POLICY})
 
 
-@router.get("/static/{name}", include_in_schema=False)
+@open_router.get("/static/{name}", include_in_schema=False)
 async def static(name: str) -> Response:
     """The page's script and style, and nothing else."""
     if name not in ("status.js", "status.css"):
-        return PlainTextResponse("not found", 404)
+        raise ApiError(404, f"There is no {name!r} here.")
     return FileResponse(STATIC / name)
 
 
-@router.get("/.well-known/databricks-config", include_in_schema=False)
+@open_router.get("/.well-known/databricks-config", include_in_schema=False)
 async def host_metadata() -> dict[str, str]:
     """What Databricks' clients look for first; there is no OAuth here, only bearer tokens."""
     return {"oidc_endpoint": ""}
 
 
-@router.get("/health", summary="Whether the server runs")
+@open_router.get("/health", summary="Whether the server runs")
 async def health() -> dict[str, str]:
     """Says nothing about single endpoints."""
     return {"status": "ok"}

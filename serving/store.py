@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +19,8 @@ from serving.schemas import (
     ConfigUpdate,
     EndpointConfig,
     EndpointCreate,
+    EntityState,
+    InferenceTable,
     RateLimit,
     ServedEntityInput,
     Tag,
@@ -38,6 +41,7 @@ class ConfigRecord(BaseModel):
     config_version: int
     served_entities: list[ServedEntityInput]
     traffic_config: TrafficConfig
+    auto_capture_config: InferenceTable | None = None
     created_ms: int = Field(default_factory=now_ms)
 
     @classmethod
@@ -45,7 +49,10 @@ class ConfigRecord(BaseModel):
         """Number a checked config."""
         traffic = config.traffic_config or TrafficConfig(routes=[])
         return cls(
-            config_version=version, served_entities=config.served_entities, traffic_config=traffic
+            config_version=version,
+            served_entities=config.served_entities,
+            traffic_config=traffic,
+            auto_capture_config=config.auto_capture_config,
         )
 
 
@@ -64,9 +71,13 @@ class EndpointRecord(BaseModel):
     tags: list[Tag] = Field(default_factory=list)
     rate_limits: list[RateLimit] = Field(default_factory=list)
     ai_gateway: AiGateway | None = None
+    email_notifications: dict[str, Any] | None = None
+    budget_policy_id: str | None = None
+    telemetry_config: dict[str, Any] | None = None
     config: ConfigRecord | None = None
     pending_config: ConfigRecord | None = None
     config_update: ConfigUpdate = "NOT_UPDATING"
+    failures: dict[str, EntityState] = Field(default_factory=dict)
     versions: int = 0
 
     @classmethod
@@ -79,6 +90,9 @@ class EndpointRecord(BaseModel):
             tags=request.tags or [],
             rate_limits=request.rate_limits or [],
             ai_gateway=request.ai_gateway,
+            email_notifications=request.email_notifications,
+            budget_policy_id=request.budget_policy_id,
+            telemetry_config=request.telemetry_config,
         )
 
 

@@ -6,11 +6,12 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from serving.endpoint import Endpoint
 from serving.errors import ApiError, not_found
-from serving.launching import check_secrets, check_version
-from serving.schemas import AiGateway, EndpointConfig, EndpointCreate, RateLimit, Tag, TagsPatch
+from serving.launching import check_entity
+from serving.schemas import EndpointConfig, EndpointCreate, Tag, TagsPatch
 from serving.settings import Settings
 from serving.store import ConfigRecord, EndpointRecord, Store
 
@@ -72,30 +73,23 @@ class Supervisor:
 
     def patch_tags(self, name: str, patch: TagsPatch) -> list[Tag]:
         """Add or replace, then delete, tags by key."""
-        endpoint = self.get(name)
-        tags = {tag.key: tag for tag in [*endpoint.record.tags, *(patch.add_tags or [])]}
+        there = self.get(name).record.tags
+        tags = {tag.key: tag for tag in [*there, *(patch.add_tags or [])]}
         kept = [tag for key, tag in tags.items() if key not in (patch.delete_tags or [])]
         if len(kept) > MAX_TAGS:
             raise ApiError(
                 400, f"An endpoint has at most {MAX_TAGS} tags; this would make {len(kept)}."
             )
-        endpoint.record.tags = kept
-        endpoint.changed()
+        self.change(name, tags=kept)
         return kept
 
-    def put_rate_limits(self, name: str, limits: list[RateLimit]) -> list[RateLimit]:
-        """Replace the endpoint's rate limits."""
+    def change(self, name: str, **settings: Any) -> Endpoint:
+        """Replace settings, by their names in EndpointRecord, that roll nothing out."""
         endpoint = self.get(name)
-        endpoint.record.rate_limits = limits
+        for field, value in settings.items():
+            setattr(endpoint.record, field, value)
         endpoint.changed()
-        return limits
-
-    def put_ai_gateway(self, name: str, gateway: AiGateway) -> AiGateway:
-        """Replace the AI Gateway settings."""
-        endpoint = self.get(name)
-        endpoint.record.ai_gateway = gateway
-        endpoint.changed()
-        return gateway
+        return endpoint
 
     def _live(self, record: EndpointRecord) -> Endpoint:
         return Endpoint(record, self.settings, self._sockets, self._save)
@@ -112,15 +106,14 @@ class Supervisor:
                 400, "config.served_entities: name at least one registered version to serve."
             )
         for entity in config.served_entities:
-            check_secrets(entity)
-            await asyncio.to_thread(check_version, self.settings, entity)
+            await asyncio.to_thread(check_entity, self.settings, entity)
 
     def _completed(self, endpoint: Endpoint, config: EndpointConfig) -> EndpointConfig:
         """An update may name only the traffic; the entities then stay."""
         if config.served_entities or endpoint.record.config is None:
             return config
         kept = endpoint.record.config.served_entities
-        return EndpointConfig(served_entities=kept, traffic_config=config.traffic_config)
+        return EndpointConfig.model_validate({**dict(config), "served_entities": kept})
 
     def _refuse_taken(self, name: str) -> None:
         if name in self.endpoints:

@@ -22,14 +22,19 @@ import schemathesis
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.errors import NotFound, ResourceAlreadyExists, ResourceConflict
 from databricks.sdk.service.serving import (
+    EmailNotifications,
     EndpointCoreConfigInput,
     EndpointTag,
     ServedEntityInput,
+    TelemetryConfig,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from mlflow.deployments import get_deploy_client
+from openai import APIError, BadRequestError, OpenAI
+from openai import NotFoundError as OpenAiNotFound
 from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
 
 from deploying.apply import deploy
 from deploying.desired import DesiredEndpoint
@@ -193,10 +198,45 @@ class TestDatabricksSdk:
         with pytest.raises(NotFound, match="version 77"):
             api.create("new", config=EndpointCoreConfigInput(name="new", served_entities=[missing]))
 
+    def test_settings_without_effect_here_are_kept_and_shown(
+        self, databricks: WorkspaceClient, server: LiveEndpoint
+    ) -> None:
+        api = databricks.serving_endpoints
+        told = EmailNotifications(on_update_failure=["team@example.org"])
+        assert api.update_notifications("steady", email_notifications=told).name == "steady"
+        telemetry = TelemetryConfig(telemetry_profile_id="p")
+        shown = api.patch_telemetry_config("steady", telemetry_config=telemetry)
+        assert shown.telemetry_config == telemetry
+        assert api.get("steady").email_notifications == told
+        unknown = requests.get(f"{server.url}/api/2.0/permissions/serving-endpoints/x", timeout=30)
+        assert unknown.status_code == 404
+        assert unknown.json()["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+
     def test_tags(self, databricks: WorkspaceClient) -> None:
         patched = databricks.serving_endpoints.patch("steady", add_tags=[EndpointTag("a", "b")])
         assert patched.tags == [EndpointTag("a", "b")]
         databricks.serving_endpoints.patch("steady", delete_tags=["a"])
+
+
+class TestOpenAi:
+    def test_a_stream_that_fails_midway_raises(self, server: LiveEndpoint) -> None:
+        with OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+            stream = client.chat.completions.create(
+                model="steady", messages=[{"role": "user", "content": "a fault b"}], stream=True
+            )
+            received: list[str] = []
+            with pytest.raises(APIError):
+                received.extend(c.choices[0].delta.content or "" for c in stream if c.choices)
+            assert not stream.response.is_error
+        with OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+            with pytest.raises(BadRequestError, match="logit_bias"):
+                client.chat.completions.create(
+                    model="steady",
+                    messages=[{"role": "user", "content": "a"}],
+                    logit_bias={"1": 1},
+                )
+            with pytest.raises(OpenAiNotFound, match="nobody"):
+                client.completions.create(model="nobody", prompt="a")
 
 
 class TestLifeCycle:
@@ -339,14 +379,20 @@ class TestServersLife:
         live = LiveEndpoint(tmp_path, registry).start()
         live.create("kept", entity_name=MODEL, entity_version="1")
         live.settled("kept")
+        broken = {"served_entities": [{"entity_name": MODEL, "entity_version": "3"}]}
+        assert live.put_config("kept", broken).ok
+        failed = live.settled("kept")
+        wait_for(lambda: len(live.children()) == 1, "the failed one has ended")
         children = live.children()
-        assert len(children) == 1
         live.stop(signal.SIGTERM)
         assert not any(map(alive, children))
 
         live.start()
         assert live.get("kept")["config"]["served_entities"][0]["name"] == "echo-1"
         wait_for(lambda: live.get("kept")["state"]["ready"] == "READY", "it serves again")
+        assert live.get("kept")["state"]["config_update"] == "UPDATE_FAILED"
+        assert live.get("kept")["pending_config"] == failed["pending_config"]
+        assert "told not to load" in str(failed["pending_config"])
         assert live.ask("kept", "hello again").status_code == 200
 
         children = live.children()
@@ -375,6 +421,7 @@ class TestTokens:
             assert requests.get(url, headers=right, timeout=30).json() == {"endpoints": []}
             rebound = requests.get(url, headers={**right, "Host": "evil.example"}, timeout=30)
             assert rebound.status_code == 400
+            assert "Host" in rebound.json()["message"]
             assert requests.get(live.url, timeout=30).status_code == 200
         finally:
             live.stop()
@@ -389,15 +436,37 @@ class TestTokens:
         assert "--token" in result.output
 
 
+load_all_checks()
+CONFORMS = CHECKS.get_by_names(
+    [f"{what}_conformance" for what in ("status_code", "content_type", "response_schema")]
+)
+
+
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_no_request_makes_the_server_fail(server: LiveEndpoint, mode: GenerationMode) -> None:
-    """Whatever the published OpenAPI allows, and what it does not, is answered and explained."""
+    """Whatever the published OpenAPI allows, and what it does not, is answered and explained.
+
+    And each answer is one that the OpenAPI document promises.
+    """
     schema: Any = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert len(operations) > 15
+    assert len(operations) > 20
     for operation in operations:
         with contextlib.suppress(Unsatisfiable):  # what takes no input cannot be asked wrongly
             answers_or_explains(operation.as_strategy(generation_mode=mode))
+
+
+def test_the_openapi_document_says_what_is_true(server: LiveEndpoint) -> None:
+    document = requests.get(f"{server.url}/openapi.json", timeout=30).json()
+    operations = [
+        (path, operation) for path, of in document["paths"].items() for operation in of.values()
+    ]
+    for path, operation in operations:
+        assert "422" not in operation["responses"], "FastAPI's own error, which is never sent"
+        assert bool(operation.get("security")) == (path != "/health")
+    chat = document["components"]["schemas"]["ChatRequest"]
+    assert {"model", "messages"} == set(chat["required"])
+    assert "response_format" in chat["properties"]
 
 
 def answers_or_explains(cases: Any) -> None:
@@ -408,6 +477,7 @@ def answers_or_explains(cases: Any) -> None:
             case.path_parameters["name"] = "steady"
         reply = case.call()
         assert reply.status_code != 500, reply.text
+        case.validate_response(reply, checks=CONFORMS)
         if reply.status_code >= 400:
             assert set(reply.json()) == {"error_code", "message"}
 

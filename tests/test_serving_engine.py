@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,18 @@ class TestOpenAi:
         assert call.function.name == "report"
         assert Grade.model_validate_json(call.function.arguments)
 
+    def test_log_probabilities(self, openai: Any) -> None:
+        reply = openai.chat.completions.create(
+            model=NAME, messages=QUESTION, max_tokens=3, logprobs=True, top_logprobs=2
+        )
+        content = reply.choices[0].logprobs.content
+        assert len(content) == reply.usage.completion_tokens == 3
+        for token in content:
+            assert len(token.top_logprobs) == 2
+            assert token.top_logprobs[0].logprob >= token.top_logprobs[1].logprob
+        text = openai.completions.create(model=NAME, prompt="Once", max_tokens=3, logprobs=1)
+        assert "".join(text.choices[0].logprobs.tokens) == text.choices[0].text
+
     def test_truncation_is_told(self, openai: Any) -> None:
         reply = openai.completions.create(model=NAME, prompt="Tell a long story.", max_tokens=3)
         assert reply.choices[0].finish_reason == "length"
@@ -187,6 +200,7 @@ def test_metrics_count_rows_and_tokens(live: LiveEndpoint) -> None:
     text = requests.get(f"{live.url}/metrics", timeout=30).text
     assert f'formline_endpoint_requests_total{{endpoint="{NAME}",status="200"}}' in text
     assert "formline_tokens_total{" in text
+    assert re.search(r"^formline_rows_waiting\{.*\} \d", text, re.MULTILINE), "KEDA scales on it"
     status = requests.get(f"{live.url}/api/2.0/formline/status", timeout=30).json()["endpoints"][0]
     assert status["completion_tokens_total"] > 0
 
@@ -257,12 +271,15 @@ class TestStatusPage:
         row = f'tr[data-endpoint="{NAME}"]'
         wait_for(lambda: bool(browser.find_elements(By.CSS_SELECTOR, row)), "the row is there")
         text = browser.find_element(By.CSS_SELECTOR, row).text
-        assert "READY" in text
+        assert "ready" in text
         assert "version 1 (100 %)" in text
         browser.find_element(By.ID, "send").click()
+        facts = browser.find_element(By.ID, "answer-facts")
+        wait_for(lambda: "tokens" in facts.text, "an answer is shown")
         answer = browser.find_element(By.ID, "answer")
-        wait_for(lambda: answer.text not in ("", "Waiting"), "an answer is shown")
         assert json.loads(answer.text)["grade"] in ("yes", "no")
+        assert "finish reason: stop" in facts.text
+        self.shows_errors(browser)
         wait_for(
             lambda: "–" not in browser.find_element(By.CSS_SELECTOR, row).text,
             "rates are shown",
@@ -270,3 +287,20 @@ class TestStatusPage:
         )
         log = browser.get_log("browser")  # type: ignore[no-untyped-call]
         assert [entry for entry in log if entry["level"] == "SEVERE"] == []
+
+    def shows_errors(self, browser: Chrome) -> None:
+        """A schema that is no JSON is not sent; one that cannot be enforced is its row's error."""
+        from selenium.webdriver.common.by import By
+
+        schema, send = browser.find_element(By.ID, "schema"), browser.find_element(By.ID, "send")
+        schema.clear()
+        schema.send_keys('{"type": ')
+        send.click()
+        assert "Not JSON" in browser.find_element(By.ID, "schema-fault").text
+        assert schema.get_attribute("aria-invalid") == "true"
+        schema.clear()
+        schema.send_keys('{"type": "nonsense"}')
+        assert browser.find_element(By.ID, "schema-fault").text == ""
+        send.click()
+        fault = browser.find_element(By.ID, "answer-fault")
+        wait_for(lambda: "nonsense" in fault.text, "the row's error is shown")

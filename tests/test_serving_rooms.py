@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import pytest
+from databricks.sdk.service import serving as sdk
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 
-from serving.auth import BearerAuth, accepts, bearer, caller_of, is_open
-from serving.error_bodies import clean
-from serving.errors import ApiError, describe_validation
-from serving.launching import resolve_secrets
+from serving.auth import BearerAuth, accepts, bearer, caller_of
+from serving.error_replies import describe_validation
+from serving.errors import ApiError
 from serving.limits import RateLimiter
 from serving.metrics import read_counter
+from serving.mlflow_errors import clean
+from serving.openai_logprobs import chat_logprobs, text_logprobs
 from serving.openai_request import ChatRequest, CompletionRequest, chat_row, completion_rows
 from serving.openai_tools import Tools
 from serving.process import failure_of, open_log, tail
 from serving.router import Router
-from serving.schemas import EndpointConfig, EndpointCreate, RateLimit, Route
-from serving.settings import is_loopback
+from serving.schemas import (
+    ConfigUpdate,
+    Deployment,
+    EndpointConfig,
+    EndpointCreate,
+    EntityState,
+    RateLimit,
+    Ready,
+    Route,
+    ServedEntityInput,
+    WorkloadType,
+)
+from serving.secret_variables import resolve_secrets
+from serving.settings import Settings, is_loopback
 from serving.store import ConfigRecord, EndpointRecord, Store
 
 
@@ -87,39 +102,55 @@ class TestAuth:
         assert "secret" not in caller
         assert caller_of(Headers({}), "127.0.0.1") == "127.0.0.1"
 
-    def test_the_page_is_open_and_the_api_is_not(self) -> None:
-        assert is_open("/")
-        assert is_open("/static/status.js")
-        assert not is_open("/api/2.0/serving-endpoints")
-        assert not is_open("/metrics")
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            ("/", 200),
+            ("/static/status.js", 200),
+            ("/health", 200),
+            ("/api/2.0/serving-endpoints", 401),
+            ("/metrics", 401),
+            ("/docs/../metrics", 401),
+        ],
+    )
+    def test_the_page_is_open_and_the_api_is_not(self, path: str, status: int) -> None:
+        assert knock({}, path=path) == status
+
+    def test_paths_can_be_opened(self) -> None:
+        assert knock({}, open_paths=["/metrics"]) == 200
+        assert knock({}, path="/invocations", open_paths=["/metrics"]) == 401
 
     @pytest.mark.parametrize(
         ("headers", "status"),
         [
             ({}, 401),
             ({"authorization": "Bearer wrong"}, 401),
-            ({"authorization": "Bearer right"}, None),
+            ({"authorization": "Bearer right"}, 200),
             ({"authorization": "Bearer right", "origin": "http://evil.example"}, 403),
             ({"authorization": "Bearer right", "origin": "null"}, 403),
-            ({"authorization": "Bearer right", "origin": "http://127.0.0.1:8080"}, None),
+            ({"authorization": "Bearer right", "origin": "http://127.0.0.1:8080"}, 200),
         ],
     )
-    def test_who_is_let_in(self, headers: dict[str, str], status: int | None) -> None:
-        raw = [(k.encode(), v.encode()) for k, v in {"host": "127.0.0.1:8080", **headers}.items()]
-        reached: list[int] = []
+    def test_who_is_let_in(self, headers: dict[str, str], status: int) -> None:
+        assert knock(headers) == status
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            reached.append(200)
-
-        async def send(message: Any) -> None:
-            reached.append(message.get("status", 0))
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request"}
-
-        scope = {"type": "http", "path": "/metrics", "headers": raw}
-        asyncio.run(BearerAuth(app, ["right"])(scope, receive, send))
-        assert reached[0] == (status or 200)
+    @pytest.mark.parametrize(
+        ("listens_on", "host", "status"),
+        [
+            ("127.0.0.1", "127.0.0.1:8080", 200),
+            ("127.0.0.1", "LOCALHOST:8080", 200),
+            ("::1", "[::1]:8080", 200),
+            ("127.0.0.2", "127.0.0.2:8080", 200),
+            ("127.0.0.1", "evil.example:8080", 400),
+            ("127.0.0.1", "127.0.0.1.evil.example", 400),
+            ("127.0.0.1", "[bad", 400),
+            ("127.0.0.1", "", 400),
+            ("0.0.0.0", "gpu-box.example", 200),
+        ],
+    )
+    def test_the_names_it_answers_to(self, listens_on: str, host: str, status: int) -> None:
+        hosts = Settings(state_dir=Path(), host=listens_on).hosts
+        assert knock({"authorization": "Bearer right", "host": host}, hosts=hosts) == status
 
     def test_loopback(self) -> None:
         assert is_loopback("127.0.0.1")
@@ -129,11 +160,47 @@ class TestAuth:
         assert not is_loopback("example.org")
 
 
+def knock(headers: dict[str, str], path: str = "/metrics", **options: Any) -> int:
+    """The status that a server with the token "right" answers a GET with."""
+    raw = [(k.encode(), v.encode()) for k, v in {"host": "127.0.0.1:8080", **headers}.items()]
+    reached: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(200)
+
+    async def send(message: Any) -> None:
+        reached.append(message.get("status", 0))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "path": path, "headers": raw}
+    asyncio.run(BearerAuth(app, ["right"], **options)(scope, receive, send))
+    return reached[0]
+
+
 def entity(version: str = "1", **more: Any) -> dict[str, Any]:
     return {"entity_name": "main.ml.grader", "entity_version": version, **more}
 
 
 class TestSchemas:
+    def test_the_words_are_the_apis(self) -> None:
+        """As the installed databricks-sdk has them."""
+        for ours, theirs in (
+            (ConfigUpdate, sdk.EndpointStateConfigUpdate),
+            (Ready, sdk.EndpointStateReady),
+            (Deployment, sdk.ServedModelStateDeployment),
+            (WorkloadType, sdk.ServingModelWorkloadType),
+        ):
+            assert set(get_args(ours)) == {member.value for member in theirs}
+
+    def test_what_a_served_entity_may_say_is_the_apis(self) -> None:
+        """All of the sdk's fields but those of external and foundation models."""
+        theirs = {field.name for field in dataclasses.fields(sdk.ServedEntityInput)}
+        others = {"external_model", "provisioned_model_units"}
+        others |= {f"{end}_provisioned_throughput" for end in ("min", "max")}
+        assert set(ServedEntityInput.model_fields) == theirs - others
+
     def test_one_entity_is_named_and_gets_all_traffic(self) -> None:
         config = EndpointConfig.model_validate({"served_entities": [entity()]})
         assert config.served_entities[0].name == "grader-1"
@@ -198,6 +265,8 @@ class TestStore:
         request = EndpointCreate.model_validate(body)
         record = EndpointRecord.of(request)
         record.config = ConfigRecord.of(request.config, 1)
+        state = EntityState(deployment="DEPLOYMENT_FAILED", deployment_state_message="no memory")
+        record.failures = {"e-1": state}
         return record
 
     def test_records_come_back_whole_and_in_order(self, tmp_path: Path) -> None:
@@ -248,7 +317,8 @@ class TestLogs:
         before = "load failed: ValueError: an old fault\n"
         log.write_text(before)
         assert failure_of(log, len(before), 3) == "ended with exit status 3; see its log"
-        log.write_text(before + "noise\nload failed: ValueError: a new fault\nmore\n")
+        long = "x" * 100_000  # a log is read from its end, never whole
+        log.write_text(before + f"{long}\nload failed: ValueError: a new fault\nmore\n")
         assert failure_of(log, len(before), 3) == "ValueError: a new fault"
         assert "out of memory" in failure_of(log, log.stat().st_size, -9)
 
@@ -361,6 +431,31 @@ class TestOpenAi:
         other = {"type": "function", "function": {"name": "other"}}
         with pytest.raises(ApiError, match="other"):
             Tools.of(self.chat(tools=[self.tool], tool_choice=other))
+
+    def test_log_probabilities_in_both_shapes(self) -> None:
+        tokens = [
+            {"token": "Hi", "logprob": -0.5, "others": {"Ho": -1.0, "He": -2.0}},
+            {"token": "!", "logprob": -3.0, "others": {".": -0.1, "?": -0.2}},
+        ]
+        row = {"logprobs": json.dumps(tokens)}
+        assert text_logprobs(row, 2) == {
+            "tokens": ["Hi", "!"],
+            "token_logprobs": [-0.5, -3.0],
+            "top_logprobs": [{"Hi": -0.5, "Ho": -1.0}, {".": -0.1, "?": -0.2}],
+            "text_offset": [0, 2],
+        }
+        chat = chat_logprobs(row, 1)
+        assert chat is not None
+        assert [entry["token"] for entry in chat["content"]] == ["Hi", "!"]
+        assert chat["content"][1]["top_logprobs"] == [
+            {"token": ".", "logprob": -0.1, "bytes": None}
+        ]
+        assert chat_logprobs({"logprobs": None}, 1) is None
+        assert text_logprobs({}, 1) is None
+
+    def test_log_probabilities_of_several_answers_are_refused(self) -> None:
+        with pytest.raises(ValidationError, match="need n to be 1"):
+            self.chat(n=2, logprobs=True)
 
     def test_two_functions_that_define_a_name_differently(self) -> None:
         clash = json.loads(json.dumps(self.tool))

@@ -96,7 +96,7 @@ class TestStream:
     def test_a_fault_midway_is_an_event(self, client: TestClient) -> None:
         received = events(client.post("/invocations", json=rows("a fault b", stream=True)).text)
         assert received[0]["delta"] == "a "
-        assert set(received[1]) == {"error_code", "message"}
+        assert set(received[1]) == {"error_code", "message", "error"}
         assert len(received) == 2
 
     def test_a_fault_at_the_start_is_a_status(self, client: TestClient) -> None:
@@ -238,4 +238,8 @@ class TestProbes:
             assert client.post("/invocations", json=rows("a")).status_code == 401
             headers = {"authorization": "Bearer right"}
             assert client.post("/invocations", json=rows("a"), headers=headers).status_code == 200
-            assert client.get("/health").status_code == 200
+            assert {client.get(path).status_code for path in ("/health", "/ping")} == {200}
+            assert client.get("/metrics").status_code == 401
+        with TestClient(build_scoring_app(model, ["right"], open_metrics=True)) as client:
+            assert client.get("/metrics").status_code == 200
+            assert client.post("/invocations", json=rows("a")).status_code == 401
