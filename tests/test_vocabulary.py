@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.constraints.trie import build_trie
-from model.constraints.vocabulary import DEAD, Trie, Vocabulary, walk_table
+from model.constraints.vocabulary import DEAD, Trie, Vocabulary
 from model.errors import ConfigError
 
 DATA = files("mistral_common") / "data"
@@ -247,15 +247,19 @@ def test_trie_holds_the_tokens(tokens: list[bytes]) -> None:
         assert node < trie.end[node] <= trie.end[trie.parent[node]]
 
 
-def brute_walk(trie: Trie, table: NDArray[np.int32], start: int, node: int) -> dict[int, int]:
-    reached = {node: start}
+def brute_walk(
+    trie: Trie, table: NDArray[np.int32], whole: int, start: int, node: int
+) -> dict[int, tuple[int, int]]:
+    """Per live node its state and the characters begun on the way."""
+    reached = {node: (start, 0)}
     waiting = [node]
     while waiting:
         above = waiting.pop()
+        before, read = reached[above]
         for byte, child in trie.children(above).items():
-            state = int(table[reached[above], byte])
+            state = int(table[before, byte])
             if state >= 0:
-                reached[child] = state
+                reached[child] = (state, read + (before < whole))
                 waiting.append(child)
     return reached
 
@@ -265,23 +269,38 @@ def test_walks_agree_with_stepping(tokens: list[bytes], data: st.DataObject) -> 
     vocabulary = Vocabulary.from_bytes([*tokens, b"x"], [])
     trie = vocabulary.trie
     states = data.draw(st.integers(1, 4))
+    whole = data.draw(st.integers(1, states))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     table = rng.integers(-1, states, (states, 256), dtype=np.int32)
     start = data.draw(st.integers(0, states - 1))
     node = data.draw(st.integers(0, trie.nodes - 1))
-    expected = brute_walk(trie, table, start, node)
-    for walk in (trie.walk, trie.walk_by_level):
-        nodes, reached = walk(table, start, node)
-        assert dict(zip(nodes.tolist(), reached.tolist(), strict=True)) == expected
-    at_node = walk_table(trie, table, start, node)
-    assert {n: s for n, s in enumerate(at_node.tolist()) if s != DEAD} == expected
+    ends = trie.children_by(ord("a"))
+    expected = brute_walk(trie, table, whole, start, node)
 
-    live = np.array(sorted(expected), dtype=np.int32)
-    ids = {i for i, at in enumerate(trie.token_node.tolist()) if at in expected}
-    assert set(vocabulary.unpack(vocabulary.pack_nodes(live)).tolist()) == ids
-    mask = vocabulary.empty_mask()
-    trie.walk_mask(table, start, mask, node)
-    assert set(vocabulary.unpack(mask).tolist()) == ids - set(trie.tokens_at(node).tolist())
+    walked = trie.walk(table, whole, start, node, ends)
+    found = zip(walked.ids.tolist(), walked.id_states, walked.id_reads, strict=True)
+    assert sorted(found) == sorted(
+        (token, *expected[at])
+        for token, at in enumerate(trie.token_node.tolist())
+        if at in expected and at != node
+    )
+    exits = zip(walked.exits.tolist(), walked.exit_states, walked.exit_reads, strict=True)
+    assert sorted(exits) == sorted(
+        (trie.children(at)[ord("a")], *place)
+        for at, place in expected.items()
+        if place[0] < whole and ord("a") in trie.children(at)
+    )
+
+
+@given(token_lists, st.integers(0, 4))
+def test_walks_end_where_lengths_do(tokens: list[bytes], most: int) -> None:
+    trie = Vocabulary.from_bytes([*tokens, b"x"], []).trie
+    table = np.zeros((1, 256), dtype=np.int32)
+    live = np.arange(trie.levels + 1)[np.newaxis] <= most
+    walked = trie.walk(table, 1, 0, live=live)
+    assert set(walked.ids.tolist()) == {
+        i for i, token in enumerate([*tokens, b"x"]) if 0 < len(token) <= most
+    }
 
 
 @pytest.mark.parametrize("few", [True, False])
@@ -289,15 +308,10 @@ def test_string_body_of_a_real_vocabulary(vocabulary: Vocabulary, few: bool) -> 
     allowed = range(0x30, 0x3A) if few else [b for b in range(0x20, 0x7F) if b not in b'"\\']
     table = np.full((1, 256), DEAD, dtype=np.int32)
     table[0, list(allowed)] = 0
-    expected = [
+    walked = vocabulary.trie.walk(table, 1, 0)
+    assert sorted(walked.ids.tolist()) == [
         i for i, token in enumerate(vocabulary.tokens) if token and set(token) <= {*allowed}
     ]
-    for walk in (vocabulary.trie.walk, vocabulary.trie.walk_by_level):
-        nodes, _ = walk(table, 0)
-        mask = vocabulary.pack_nodes(nodes)
-        assert mask.dtype == np.int32
-        assert mask.shape == (vocabulary.words,)
-        assert vocabulary.unpack(mask).tolist() == expected
 
 
 @given(st.sets(st.integers(0, 99)), st.integers(100, 130))
@@ -309,16 +323,3 @@ def test_masks_have_the_layout_of_vllm(ids: set[int], size: int) -> None:
         assert bit == (token in ids)
     assert vocabulary.unpack(mask).tolist() == sorted(ids)
     assert (vocabulary.pack(np.array(sorted(ids), dtype=np.int64)) == mask).all()
-
-
-def test_numpy_alone_gives_the_same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = Vocabulary.from_bytes([b"ab", b"abc", b"b", b"a", b"ac"], [])
-    table = np.full((2, 256), DEAD, dtype=np.int32)
-    table[0, ord("a")] = 1
-    table[1, ord("b")] = 0
-    compiled, plain = vocabulary.empty_mask(), vocabulary.empty_mask()
-    vocabulary.trie.walk_mask(table, 0, compiled)
-    monkeypatch.setattr("model.constraints.trie.trie_walk", None)
-    vocabulary.trie.walk_mask(table, 0, plain)
-    assert vocabulary.unpack(plain).tolist() == [0, 3]
-    assert (compiled == plain).all()

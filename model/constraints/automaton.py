@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.json_parser import advance, start
-from model.constraints.masks import Mask, Masks
-from model.constraints.profiles import NameProfiles
-from model.constraints.shapes import Constraint, NameTrie
+from model.constraints.masks import Mask, Masks, Threadwise
+from model.constraints.shapes import Constraint
 from model.constraints.threads import Interner, Thread, Threads
 
 logger = logging.getLogger("formline.constraints")
@@ -58,7 +57,7 @@ class Automaton:
         self._states: dict[frozenset[Thread], State] = {}
         self._by_key: dict[Hashable, Mask] = {}
         self._by_bytes: dict[bytes, Mask] = {}
-        self._names: dict[NameTrie, NameProfiles] = {}
+        self._threadwise = Threadwise(self.masks)
         self._transitions = 0
         self.start = self._state(start(self.constraint, self._make))
 
@@ -70,6 +69,7 @@ class Automaton:
             + self._transitions * _TRANSITION_BYTES
             + len(self._make) * _THREAD_BYTES
             + len(self._by_bytes) * self._stops.nbytes
+            + self._threadwise.nbytes
         )
 
     def mask(self, state: State) -> Mask:
@@ -109,23 +109,19 @@ class Automaton:
             self._forget()
 
     def _mask(self, state: State) -> Mask:
-        found: Mask | None = None
-        for thread in state.threads:
-            mask = self._mask_of(thread)
-            found = mask if found is None else found | mask
+        key = (self._threadwise.key(state.threads), state.can_end)
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self._find_mask(state)
+        return found
+
+    def _find_mask(self, state: State) -> Mask:
+        found = self._threadwise.mask(state.threads)
         if state.can_end:
-            found = self._stops if found is None else found | self._stops
-        assert found is not None
+            found |= self._stops
         if not found.any():  # the vocabulary lacks a token that the text needs
             logger.warning("no token of the vocabulary can continue the answer; it is ended")
             return self._stops
-        return found
-
-    def _mask_of(self, thread: Thread) -> Mask:
-        key = self.masks.key(thread)
-        found = self._by_key.get(key)
-        if found is None:
-            found = self._by_key[key] = self._shared(self.masks.of(thread, self._names))
         return found
 
     def _shared(self, mask: NDArray[np.int32]) -> Mask:

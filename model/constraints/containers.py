@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from model.constraints.shapes import (
     MAX_DEPTH,
@@ -15,6 +15,7 @@ from model.constraints.shapes import (
 )
 from model.constraints.threads import (
     Content,
+    Hole,
     Interner,
     Literal,
     Number,
@@ -28,26 +29,45 @@ from model.constraints.threads import (
 
 OPENED, AFTER_VALUE, AFTER_COMMA = range(3)
 _COMMA, _COLON, _SPACE, _QUOTE = b',: "'
+_NUMBER = b"-0123456789"
 _BREAK = 1000  # a gap: blanks read so far, plus _BREAK once a line break was read
 
 
 class Value(Thread):
     """Before a value of `node`."""
 
-    __slots__ = ("node",)
+    __slots__ = ("_alone", "node")
 
     def __init__(self, make: Interner, node: Node, below: Thread) -> None:
         super().__init__(make, below, below.depth)
         self.node = node
+        self._alone: Value | None = None
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def alone(self) -> Value:
+        """The same value with nothing known of what is around it but the depth."""
+        if self._alone is None:
+            self._alone = self.make(Value, self.node, self.make(Hole, self.depth))
+        return self._alone
+
+    @property
+    def is_avoiding(self) -> bool:
+        """Whether the value must not be one of those that came before it."""
+        return isinstance(self.below, Array) and self.below.shape.is_unique
+
+    @property
+    def first_bytes(self) -> Collection[int]:
         return self.node.first_bytes
+
+    @property
+    def other_bytes(self) -> Collection[int]:
+        """The bytes that can begin a value, without those of numbers."""
+        return self.node.first_bytes.translate(None, _NUMBER)
 
     def _step(self, byte: int) -> Threads:
         if byte == _QUOTE:
             return self._strings()
-        if byte in b"-0123456789":
+        if byte in _NUMBER:
             return self._numbers(byte)
         if byte in b"tfn":
             return self._literals(byte)
@@ -72,8 +92,9 @@ class Value(Thread):
 
     def _content(self, lang: StringLang, kind: str) -> Content | None:
         assert self.below is not None
-        if not (isinstance(self.below, Array) and self.below.shape.is_unique):
+        if not self.is_avoiding:
             return self.make(Plain, lang, 0, 0, self.below)
+        assert isinstance(self.below, Array)
         slot = self.make(ItemSlot, self.below, kind)
         free = lang.count()
         taken = sum(lang.dfa.matches(text) for text in slot.avoid)
@@ -83,8 +104,9 @@ class Value(Thread):
 
     def _after_literal(self, text: str) -> Threads:
         assert self.below is not None
-        if not (isinstance(self.below, Array) and self.below.shape.is_unique):
+        if not self.is_avoiding:
             return (self.below,)
+        assert isinstance(self.below, Array)
         slot = self.make(ItemSlot, self.below, "")
         return () if text in slot.avoid else slot.resume(text)
 
@@ -120,7 +142,7 @@ class Container(Thread):
     def can_go_on(self) -> bool:
         raise NotImplementedError
 
-    def _begin_part(self, byte: int) -> Threads:
+    def begin_part(self, byte: int) -> Threads:
         """The threads after the first byte of the next key or item."""
         raise NotImplementedError
 
@@ -135,7 +157,7 @@ class Container(Thread):
             if byte == _COMMA and not self.gap and self.can_go_on:
                 return (self._moved(AFTER_COMMA, 0),)
             return self._close(byte)
-        return self._begin_part(byte) + (self._close(byte) if self.phase == OPENED else ())
+        return self.begin_part(byte) + (self._close(byte) if self.phase == OPENED else ())
 
     def _close(self, byte: int) -> Threads:
         assert self.below is not None
@@ -281,7 +303,7 @@ class Object(Container):
         came = (name for name in self.extras if lang.dfa.matches(name))
         return self.shape.taken[index].union(came)
 
-    def _begin_part(self, byte: int) -> Threads:
+    def begin_part(self, byte: int) -> Threads:
         if byte != _QUOTE:
             return ()
         here = self._moved(AFTER_COMMA, 0)
@@ -296,7 +318,7 @@ class Object(Container):
         return found
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         return b' \t\n"}' if self.phase != AFTER_VALUE else b" \t\n,}"
 
 
@@ -354,12 +376,22 @@ class Colon(Thread):
         if self.phase == 0:
             is_colon = byte == _COLON
             return (self.make(Colon, self.node, 1, self.below),) if is_colon else ()
-        if byte == _SPACE and self.phase == 1 and self.make.style.colon_space:
-            return (self.make(Colon, self.node, 2, self.below),)
-        return self.make(Value, self.node, self.below).step(byte)
+        if byte == _SPACE and self.spaced:
+            return (self.spaced,)
+        return self.value.step(byte)
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def spaced(self) -> Colon | None:
+        """The thread after the space that may stand before the value."""
+        may_be = self.phase == 1 and self.make.style.colon_space
+        return self.make(Colon, self.node, 2, self.below) if may_be else None
+
+    @property
+    def value(self) -> Value:
+        return self.make(Value, self.node, self.below)
+
+    @property
+    def first_bytes(self) -> Collection[int]:
         if self.phase == 0:
             return b":"
         return self.node.first_bytes + (b" " if self.phase == 1 else b"")
@@ -371,7 +403,7 @@ class Array(Container):
     `counts` are the items so far that count for each contains, up to where more cannot matter.
     """
 
-    __slots__ = ("_openings", "counts", "index", "seen", "shape")
+    __slots__ = ("_openings", "_values", "counts", "index", "seen", "shape")
     closing = ord("]")
 
     def __init__(
@@ -389,6 +421,7 @@ class Array(Container):
         self.shape, self.index, self.counts, self.seen = shape, index, counts, seen
         self.phase, self.gap = phase, gap
         self._openings: tuple[tuple[ItemChoice, tuple[int, ...]], ...] | None = None
+        self._values: tuple[Value, ...] | None = None
 
     def _at(
         self, index: int, counts: tuple[int, ...], seen: frozenset[str], phase: int, gap: int
@@ -459,16 +492,22 @@ class Array(Container):
         to_come = max(self.shape.minimum - self.index, 1)
         return values is None or values - len(self.seen) >= to_come
 
-    def _begin_part(self, byte: int) -> Threads:
-        found: Threads = ()
-        for choice, counts in self.openings:
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The threads before the next item."""
+        if self._values is None:
             index = self.shape.next_index(self.index)
-            below = self._at(index, counts, self.seen, AFTER_VALUE, 0)
-            found += self.make(Value, choice.node, below).step(byte)
-        return tuple(dict.fromkeys(found))
+            self._values = tuple(
+                self.make(Value, choice.node, self._at(index, counts, self.seen, AFTER_VALUE, 0))
+                for choice, counts in self.openings
+            )
+        return self._values
+
+    def begin_part(self, byte: int) -> Threads:
+        return tuple(dict.fromkeys(after for value in self.values for after in value.step(byte)))
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         if self.phase == AFTER_VALUE:
             return b" \t\n,]"
         return {*b" \t\n]", *(b for choice, _ in self.openings for b in choice.node.first_bytes)}

@@ -99,7 +99,7 @@ class Dfa:
         """How many strings there are, at most `limit`; None when they are infinitely many."""
         if self.is_empty:
             return 0
-        return self._count(limit)[0]
+        return self.counts[0] if limit == COUNT_CAP else self._count(limit)[0]
 
     def _count(self, cap: int) -> list[int | None]:
         found: list[int | None] = [None] * len(self.edges)

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.constraints.dfa import Dfa, TooComplex, intersect, length_between
 from model.constraints.tables import predecessors
 
@@ -78,6 +81,31 @@ class StringLang:
             return True
         bits = exact[state] >> least
         return bool(bits & ((1 << (most - least + 1)) - 1))
+
+    def live_states(self, length: int) -> NDArray[np.bool_]:
+        """`is_live` of every state: bool [states]."""
+        least = max(self.minimum - length, 0)
+        most = least + len(self.dfa.edges) if self.maximum is None else self.maximum - length
+        if most < least:
+            return np.zeros(len(self.dfa.edges), dtype=np.bool_)
+        _, stable_from, stable = self._rests
+        shorter = self._shorter
+        last = shorter.shape[1] - 1
+        found: NDArray[np.bool_] = shorter[:, min(most + 1, last)] > shorter[:, min(least, last)]
+        if most >= stable_from:
+            found[list(stable)] = True
+        return found
+
+    @cached_property
+    def _shorter(self) -> NDArray[np.int32]:
+        """int32 [states, n]: how many of the lengths below n a state accepts texts of."""
+        exact, stable_from, _ = self._rests
+        size = -(-(stable_from + 1) // 8)
+        packed = b"".join(bits.to_bytes(size, "little") for bits in exact)
+        bits = np.frombuffer(packed, dtype=np.uint8).reshape(len(exact), size)
+        found = np.zeros((len(exact), 8 * size + 1), dtype=np.int32)
+        np.cumsum(np.unpackbits(bits, axis=1, bitorder="little"), axis=1, out=found[:, 1:])
+        return found
 
     @cached_property
     def _rests(self) -> tuple[list[int], int, frozenset[int]]:

@@ -9,7 +9,7 @@ Invariant: every thread can be completed. `step` returns no thread that cannot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from model.constraints.shapes import StringLang, Style
@@ -62,7 +62,7 @@ class Thread:
         raise NotImplementedError
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         """The bytes that may be allowed; `step` has the last word."""
         raise NotImplementedError
 
@@ -80,7 +80,23 @@ class Done(Thread):
         return ()
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
+        return ()
+
+
+class Hole(Thread):
+    """Stands for whatever is around a value, where the value is read on its own."""
+
+    __slots__ = ()
+
+    def __init__(self, make: Interner, depth: int) -> None:
+        super().__init__(make, None, depth)
+
+    def _step(self, byte: int) -> Threads:
+        raise AssertionError("what is around the value is not known here")
+
+    @property
+    def first_bytes(self) -> Collection[int]:
         return ()
 
 
@@ -140,13 +156,29 @@ class Slot:
 class Tracked(Content):
     """Content whose text must differ from those its slot avoids."""
 
-    __slots__ = ("lang", "length", "slot", "state", "text")
+    __slots__ = ("_rests", "lang", "length", "slot", "state", "text")
 
     def __init__(
         self, make: Interner, lang: StringLang, state: int, length: int, text: str, slot: Slot
     ) -> None:
         self.make, self.lang, self.state, self.length = make, lang, state, length
         self.text, self.slot, self.depth = text, slot, slot.depth
+        self._rests: frozenset[str] | None = None
+
+    @property
+    def rests(self) -> frozenset[str]:
+        """What would complete each text that the content must not become."""
+        if self._rests is None:
+            read = len(self.text)
+            self._rests = frozenset(
+                text[read:] for text in self.slot.avoid if text.startswith(self.text)
+            )
+        return self._rests
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether what must be avoided always can: nothing must, or the language is endless."""
+        return self.lang.dfa.counts[self.state] is None or not self.rests
 
     def push(self, code_point: int) -> Content | None:
         place = self.lang.advance(self.state, self.length, code_point)
@@ -190,7 +222,7 @@ class Literal(Thread):
         return (self.make(Literal, self.text[1:], self.below),)
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         return (ord(self.text[0]),)
 
 
@@ -204,18 +236,21 @@ class Number(Thread):
         self.content = content
 
     def _step(self, byte: int) -> Threads:
+        return self.grow(byte) + tuple(
+            after for thread in self.content.finish() for after in thread.step(byte)
+        )
+
+    def grow(self, byte: int) -> Threads:
+        """The threads after one more byte of the number."""
         longer = self.content.push(byte)
-        found: Threads = () if longer is None else (self.make(Number, longer),)
-        for thread in self.content.finish():
-            found += thread.step(byte)
-        return found
+        return () if longer is None else (self.make(Number, longer),)
 
     @property
     def can_end(self) -> bool:  # type: ignore[override]
         return any(thread.can_end for thread in self.content.finish())
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         following = (byte for thread in self.content.finish() for byte in thread.first_bytes)
         return {*b"0123456789.eE+-", *following}
 
@@ -291,7 +326,7 @@ class Text(Thread):
         return (self.make(type(self), self.content, partial),)
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         return range(0x80, 0xC0) if self.partial else range(256)
 
 
@@ -379,7 +414,7 @@ class String(Text):
         return self._push(base + first)
 
     @property
-    def first_bytes(self) -> Iterable[int]:
+    def first_bytes(self) -> Collection[int]:
         if self.partial:
             return _AFTER[self.partial[0]]
         if isinstance(self.content, Plain | Tracked):

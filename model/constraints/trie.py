@@ -1,31 +1,41 @@
 """A prefix tree over token byte strings, and walks of it under a byte automaton.
 
 Nodes are numbered depth first over the sorted tokens, so a subtree is a range of nodes and the
-tokens below a node are a slice of `token_ids`. A second numbering, level by level, makes the
-children of neighbours neighbours too, which is what the vectorised walk needs.
+tokens below a node are a slice of `token_ids`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-trie_walk: ModuleType | None
-try:
-    from model.constraints import trie_walk
-except ImportError:  # numba does not know this Python or numpy yet: numpy alone does the same
-    trie_walk = None
+from model.constraints import trie_walk
 
 DEAD = -1
-_DENSE = 4  # a level is walked whole when at least one node in so many of its span is live
-_SPARE = 8  # dead nodes are carried along while they are less than one in so many
+NOT_COUNTED = np.empty((0, 0), dtype=np.bool_)
 
 Int32 = NDArray[np.int32]
+
+
+class Walked(NamedTuple):
+    """The live part of a walk, in no particular order.
+
+    ids, id_states, id_reads        int32 [tokens]  tokens that end below the start, with the state
+                                    each ends in and the characters it has begun by then
+    exits, exit_states, exit_reads  int32 [exits]   where content may end, between characters
+    """
+
+    ids: Int32
+    id_states: Int32
+    id_reads: Int32
+    exits: Int32
+    exit_states: Int32
+    exit_reads: Int32
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +49,6 @@ class Trie:
     first_token  int32 [nodes + 1]  tokens ending at n: token_ids[first_token[n]:first_token[n + 1]]
     token_ids    int32 [tokens]     ids in the order of their bytes; equal bytes stay together
     token_node   int32 [ids]        where each id ends; DEAD for an id without bytes
-    level_node   int32 [nodes]      level position -> node
-    level_of     int32 [nodes]      node -> level position
-    level_byte   uint8 [nodes]      level position -> the edge into the node
-    level_parent int32 [nodes]      level position -> level position of its parent
-    level_child  int32 [nodes + 1]  level position -> level position of its first child
     levels       one more than the longest token's bytes
     """
 
@@ -54,11 +59,6 @@ class Trie:
     first_token: Int32
     token_ids: Int32
     token_node: Int32
-    level_node: Int32
-    level_of: Int32
-    level_byte: NDArray[np.uint8]
-    level_parent: Int32
-    level_child: Int32
     levels: int
     _children: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
 
@@ -74,11 +74,12 @@ class Trie:
         return found
 
     def _read_children(self, node: int) -> dict[int, int]:
-        place = int(self.level_of[node])
-        family = slice(int(self.level_child[place]), int(self.level_child[place + 1]))
-        return dict(
-            zip(self.level_byte[family].tolist(), self.level_node[family].tolist(), strict=True)
-        )
+        found: dict[int, int] = {}
+        child, end = node + 1, int(self.end[node])
+        while child < end:
+            found[int(self.byte[child])] = child
+            child = int(self.end[child])
+        return found
 
     def find(self, text: bytes, node: int = 0) -> int:
         """The node that `text` leads to from `node`, or DEAD."""
@@ -96,94 +97,52 @@ class Trie:
         """The ids of all tokens that begin with the node's bytes, its own included."""
         return self.token_ids[self.first_token[node] : self.first_token[self.end[node]]]
 
-    def tokens_of(self, nodes: NDArray[np.integer]) -> Int32:
-        """The ids of the tokens that end at any of `nodes`."""
-        if trie_walk is not None and nodes.dtype == np.int32:
-            found: Int32 = trie_walk.gather(self.first_token, self.token_ids, nodes)
-            return found
-        starts = self.first_token[nodes]
-        return self.token_ids.take(_ranges(starts, self.first_token[nodes + 1] - starts))
+    def walk(
+        self,
+        table: Int32,
+        whole: int,
+        start: int,
+        node: int = 0,
+        ends: Int32 | None = None,
+        live: NDArray[np.bool_] = NOT_COUNTED,
+    ) -> Walked:
+        """What an automaton reads below `node`, where it is in `start`.
 
-    def walk(self, table: NDArray[np.integer], start: int, node: int = 0) -> tuple[Int32, Int32]:
-        """The live nodes from `node` (included) on, and each one's automaton state.
-
-        `table` int32 [states, 256] gives the next state or DEAD; the automaton is in `start` at
-        `node`. Work is proportional to the live nodes and their children. Nodes come in no
-        particular order.
+        table  int32 [states, 256]   the next state, or DEAD
+        whole                        states below it are between characters, others within one
+        ends   int32 [nodes]         where content that ends at a node goes on, or DEAD
+        live   bool [states, reads]  whether a state can be completed after so many characters;
+                                     NOT_COUNTED where their number does not matter
         """
-        if trie_walk is None:
-            return self.walk_by_level(table, start, node)
-        found: tuple[Int32, Int32] = trie_walk.walk(
-            self.byte, self.depth, self.end, self.levels, table, start, node
+        ends = self.nowhere if ends is None else ends
+        return Walked(
+            *trie_walk.walk(
+                self.byte,
+                self.depth,
+                self.end,
+                self.first_token,
+                self.token_ids,
+                ends,
+                self.levels,
+                table,
+                whole,
+                live,
+                start,
+                node,
+            )
         )
+
+    @cached_property
+    def nowhere(self) -> Int32:
+        """int32 [nodes], all DEAD."""
+        return np.full(self.nodes, DEAD, dtype=np.int32)
+
+    def children_by(self, byte: int) -> Int32:
+        """int32 [nodes]: each node's child by a byte, or DEAD."""
+        found = self.nowhere.copy()
+        children = 1 + np.flatnonzero(self.byte[1:] == byte)
+        found[self.parent[children]] = children
         return found
-
-    def walk_mask(self, table: NDArray[np.integer], start: int, mask: Int32, node: int = 0) -> None:
-        """Adds the tokens that end at the walk's live nodes below `node` to a packed mask."""
-        if trie_walk is None:
-            nodes, _ = self.walk_by_level(table, start, node)
-            tokens = self.tokens_of(nodes[nodes != node])
-            np.bitwise_or.at(mask, tokens >> 5, np.int32(1) << (tokens & 31))
-            return
-        trie_walk.walk_mask(
-            self.byte,
-            self.depth,
-            self.end,
-            self.first_token,
-            self.token_ids,
-            self.levels,
-            table,
-            start,
-            mask,
-            node,
-        )
-
-    def walk_by_level(
-        self, table: NDArray[np.integer], start: int, node: int = 0
-    ) -> tuple[Int32, Int32]:
-        """`walk` in numpy alone, for machines without numba."""
-        flat = np.ascontiguousarray(table).reshape(-1)
-        places = self.level_of[node : node + 1]
-        states = np.array([start], dtype=np.int32)
-        walked, reached = [places], [states]
-        while len(places):
-            places, states = _without_dead(*self._step(flat, places, states), _SPARE)
-            walked.append(places)
-            reached.append(states)
-        places, states = _without_dead(np.concatenate(walked), np.concatenate(reached))
-        return self.level_node.take(places), states
-
-    def _step(self, flat: NDArray[np.integer], places: Int32, states: Int32) -> tuple[Int32, Int32]:
-        """The children of nodes of one level, given by level position, and their states."""
-        first, last = int(places[0]), int(places[-1])
-        if last - first < _DENSE * len(places):
-            span = slice(int(self.level_child[first]), int(self.level_child[last + 1]))
-            children = np.arange(span.start, span.stop, dtype=np.int32)
-            above = _spread(places, states, first, last).take(self.level_parent[span] - first)
-            edges = self.level_byte[span] | (above << 8)
-        else:
-            starts = self.level_child.take(places)
-            counts = self.level_child.take(places + 1) - starts
-            children = _ranges(starts, counts)
-            above = np.repeat(states, counts)
-            edges = self.level_byte.take(children) | (above << 8)
-        below = flat.take(edges, mode="clip").astype(np.int32, copy=False)
-        below[above < 0] = DEAD  # their edges were clipped to a place that is not theirs
-        return children, below
-
-
-def warm_up() -> None:
-    """Makes the compiled walks ready, so that the first row does not wait for them."""
-    if trie_walk is not None:
-        trie_walk.warm_up()
-
-
-def walk_table(trie: Trie, table: NDArray[np.integer], start: int, node: int = 0) -> Int32:
-    """int32 [nodes]: the state `table` is in at each node below `node`, DEAD elsewhere."""
-    nodes, states = trie.walk(table, start, node)
-    state_at_node = np.full(trie.nodes, DEAD, dtype=np.int32)
-    state_at_node[nodes] = states
-    return state_at_node
 
 
 def build_trie(tokens: Sequence[bytes]) -> Trie:
@@ -205,13 +164,7 @@ def build_trie(tokens: Sequence[bytes]) -> Trie:
     token_node = np.full(len(tokens), DEAD, dtype=np.int32)
     token_node[token_ids] = last
     first_token = np.searchsorted(last, np.arange(nodes + 1)).astype(np.int32)
-    parent, end, level_node = _link(depth)
-
-    level_of = np.empty(nodes, dtype=np.int32)
-    level_of[level_node] = np.arange(nodes, dtype=np.int32)
-    level_parent = level_of[parent[level_node]]
-    level_parent[0] = DEAD
-    level_child = 1 + np.searchsorted(level_parent[1:], np.arange(nodes + 1)).astype(np.int32)
+    parent, end = _link(depth)
     return Trie(
         byte=byte,
         parent=parent,
@@ -220,11 +173,6 @@ def build_trie(tokens: Sequence[bytes]) -> Trie:
         first_token=first_token,
         token_ids=token_ids,
         token_node=token_node,
-        level_node=level_node,
-        level_of=level_of,
-        level_byte=byte[level_node],
-        level_parent=level_parent,
-        level_child=level_child,
         levels=int(depth.max()) + 1,
     )
 
@@ -246,8 +194,8 @@ def _shared_prefixes(
     return shared
 
 
-def _link(depth: NDArray[np.int16]) -> tuple[Int32, Int32, Int32]:
-    """Parents and subtree ends of nodes numbered depth first, and the nodes level by level."""
+def _link(depth: NDArray[np.int16]) -> tuple[Int32, Int32]:
+    """Parents and subtree ends of nodes numbered depth first."""
     nodes = len(depth)
     level_node = np.argsort(depth, kind="stable").astype(np.int32)
     levels = np.searchsorted(depth[level_node], np.arange(int(depth.max()) + 2)).tolist()
@@ -261,26 +209,7 @@ def _link(depth: NDArray[np.int16]) -> tuple[Int32, Int32, Int32]:
         siblings = np.flatnonzero(parents[1:] == parents[:-1])
         ends[siblings] = mine[siblings + 1]
         parent[mine], end[mine] = parents, ends
-    return parent, end, level_node
-
-
-def _spread(places: Int32, states: Int32, first: int, last: int) -> Int32:
-    """The states of positions first..last, DEAD where `places` has a gap."""
-    if len(places) == last - first + 1:
-        return states
-    spread = np.full(last - first + 1, DEAD, dtype=np.int32)
-    spread[places - first] = states
-    return spread
-
-
-def _without_dead(places: Int32, states: Int32, spare: int = 0) -> tuple[Int32, Int32]:
-    """Drops the dead, unless they are less than one in `spare`."""
-    live = states >= 0
-    dead = len(states) - np.count_nonzero(live)
-    if dead == 0 or 0 < dead * spare < len(states):
-        return places, states
-    kept = np.flatnonzero(live)
-    return places.take(kept), states.take(kept)
+    return parent, end
 
 
 def _ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[Any]:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.token_bytes import end_ids, token_bytes
-from model.constraints.trie import DEAD, Trie, build_trie, walk_table, warm_up
+from model.constraints.trie import DEAD, Trie, build_trie
+from model.constraints.trie_walk import warm_up
 from model.errors import ConfigError
 
-__all__ = ["DEAD", "Trie", "Vocabulary", "walk_table"]
+__all__ = ["DEAD", "Trie", "Vocabulary"]
 
 _WORD = 32
-_FEW = 64  # above one node in so many, a mask is gathered rather than scattered
 
 
 class Vocabulary:
@@ -85,14 +85,6 @@ class Vocabulary:
     def unpack(self, mask: NDArray[np.int32]) -> NDArray[np.int64]:
         """The ids a packed mask allows, ascending."""
         return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
-
-    def pack_nodes(self, nodes: NDArray[np.integer]) -> NDArray[np.int32]:
-        """The packed mask that allows the tokens ending at any of the trie's `nodes`."""
-        if len(nodes) * _FEW < self.trie.nodes:
-            return self.pack(self.trie.tokens_of(nodes))
-        live = np.zeros(self.trie.nodes + 1, dtype=np.bool_)  # DEAD is the last one
-        live[nodes] = True
-        return self._pack_bools(live.take(self.trie.token_node, mode="wrap"))
 
     def _pack_bools(self, allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
         packed = np.zeros(self.words * 4, dtype=np.uint8)

@@ -1,0 +1,278 @@
+"""Reads what a thread allows off a tree of bytes: a vocabulary's trie, or its tree of suffixes.
+
+Whitespace and punctuation are read off ready gaps, strings, numbers and names off ready profiles,
+and a value is read once however many places it stands in; what is left goes byte by byte, and
+there few bytes are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.constraints.containers import Array, Colon, Container, Named, Object, Value
+from model.constraints.gaps import Gaps, Place, Tree
+from model.constraints.name_profiles import NameProfiles
+from model.constraints.profiles import Mask, Profiles
+from model.constraints.shapes import NameTrie, StringLang
+from model.constraints.suffixes import Ends, Suffixes
+from model.constraints.threads import (
+    Done,
+    Hole,
+    Literal,
+    Number,
+    Plain,
+    String,
+    Text,
+    Thread,
+    Tracked,
+)
+from model.constraints.trie import Trie
+
+Chain = tuple[Thread, ...]
+"""Threads that follow each other: each goes on where the one before it has met its hole."""
+
+_UNKNOWN = "\x00"  # stands for a text that is not known yet, and equals none that is
+_QUOTE, _SPACE = b'" '
+
+
+@dataclass
+class Found:
+    """What a walk has found below its start.
+
+    nodes  where tokens may end
+    masks  packed masks of more tokens
+    ends   tokens in which content ends, if what follows it allows the rest of them
+    holes  nodes where the thread has met its hole
+    """
+
+    nodes: list[int] = field(default_factory=list)
+    masks: list[Mask] = field(default_factory=list)
+    ends: list[tuple[Chain, Ends]] = field(default_factory=list)
+    holes: list[int] = field(default_factory=list)
+
+
+class Walker:
+    """Walks one tree for the threads of one automaton."""
+
+    tree: Tree
+
+    def __init__(self, tree: Tree, gaps: Gaps) -> None:
+        self.tree, self._gaps = tree, gaps
+        self._values: dict[tuple[Thread, int], Found] = {}
+        self._visits: dict[type[Thread], Callable[[Any, int, Found], None]] = {
+            Array: self._container,
+            Object: self._container,
+            Value: self._value,
+            Number: self._number,
+            String: self._text,
+            Text: self._text,
+            Colon: self._colon,
+            Literal: self._step,
+            Done: self._step,
+        }
+
+    def visit(self, thread: Thread, node: int, found: Found) -> None:
+        """Adds what the thread allows below the node."""
+        if isinstance(thread, Hole):
+            found.holes.append(node)
+        elif self.tree.children(node):
+            self._visits[type(thread)](thread, node, found)
+
+    @property
+    def nbytes(self) -> int:
+        """An estimate of the memory that is held."""
+        return 600 * len(self._values)
+
+    def _step(
+        self, thread: Thread, node: int, found: Found, first: Collection[int] | None = None
+    ) -> None:
+        """Tries each byte that both the thread and the tree have."""
+        children = self.tree.children(node)
+        first = thread.first_bytes if first is None else first
+        bytes_ = first if len(children) > 16 and not isinstance(first, range) else children
+        for byte in set(bytes_):
+            if byte in children and byte in first:
+                for after in thread.step(byte):
+                    found.nodes.append(children[byte])
+                    self.visit(after, children[byte], found)
+
+    def _container(self, thread: Container, node: int, found: Found) -> None:
+        gap = self._gaps.get(Place.of(thread), node)
+        found.nodes += gap.nodes
+        for close in gap.closes:
+            assert thread.below is not None
+            self.visit(thread.below, close, found)
+        for begin in gap.begins:
+            children = self.tree.children(begin)
+            if isinstance(thread, Array):
+                for value in thread.values if children else ():
+                    self._value(value, begin, found)
+            elif _QUOTE in children:
+                found.nodes.append(children[_QUOTE])
+                for key in thread.begin_part(_QUOTE):
+                    self.visit(key, children[_QUOTE], found)
+
+    def _colon(self, thread: Colon, node: int, found: Found) -> None:
+        if thread.phase == 0:
+            self._step(thread, node, found)
+            return
+        spaced, child = thread.spaced, self.tree.children(node).get(_SPACE)
+        if spaced and child is not None:
+            found.nodes.append(child)
+            self.visit(spaced, child, found)
+        self._value(thread.value, node, found)
+
+    def _value(self, thread: Value, node: int, found: Found) -> None:
+        below = thread.below
+        assert below is not None
+        if isinstance(below, Hole) or thread.is_avoiding:
+            self._begin_value(thread, node, found)
+            return
+        alone = self._alone(thread, node)
+        found.nodes += alone.nodes
+        found.masks += alone.masks
+        found.ends += [((*chain, below), ends) for chain, ends in alone.ends]
+        for hole in alone.holes:
+            self.visit(below, hole, found)
+
+    def _alone(self, thread: Value, node: int) -> Found:
+        """A value's own part, which is the same wherever it stands at this depth."""
+        key = (thread.alone, node)
+        found = self._values.get(key)
+        if found is None:
+            found = Found()
+            self._begin_value(thread.alone, node, found)
+            self._values[key] = found
+        return found
+
+    def _begin_value(self, thread: Value, node: int, found: Found) -> None:
+        self._step(thread, node, found)
+
+    def _number(self, thread: Number, node: int, found: Found) -> None:
+        for byte, child in self.tree.children(node).items():
+            for longer in thread.grow(byte):
+                found.nodes.append(child)
+                self.visit(longer, child, found)
+        self._after_number(thread, node, found)
+
+    def _after_number(self, thread: Number, node: int, found: Found) -> None:
+        """A number ends where the next byte belongs to what follows."""
+        for following in thread.content.finish():
+            self.visit(following, node, found)
+
+    def _text(self, thread: Text, node: int, found: Found) -> None:
+        self._step(thread, node, found)
+
+
+class SuffixWalker(Walker):
+    """Walks the suffixes that tokens hold after content has ended. They are few and short."""
+
+    def __init__(self, suffixes: Suffixes, gaps: Gaps) -> None:
+        super().__init__(suffixes, gaps)
+        self._size = suffixes.size
+        self._from: dict[tuple[Thread, int], Found] = {}
+        self._allowed: dict[Chain, NDArray[np.bool_]] = {}
+
+    def allowed(self, chain: Chain) -> NDArray[np.bool_]:
+        """bool [nodes]: the suffixes that the chain allows. Do not change it."""
+        found = self._allowed.get(chain)
+        if found is None:
+            found = self._allowed[chain] = np.zeros(self._size, dtype=np.bool_)
+            found[[0, *self._nodes(chain, 0)]] = True
+        return found
+
+    def _nodes(self, chain: Chain, node: int) -> list[int]:
+        thread, *rest = chain
+        found = self._from.get((thread, node))
+        if found is None:
+            found = Found()
+            self.visit(thread, node, found)
+            self._from[thread, node] = found
+        if not found.holes or not rest:
+            return found.nodes
+        return [*found.nodes, *(n for hole in found.holes for n in self._nodes(tuple(rest), hole))]
+
+    @property
+    def nbytes(self) -> int:
+        kept = (300 + self._size) * len(self._allowed)
+        return super().nbytes + 600 * len(self._from) + kept
+
+
+class TrieWalker(Walker):
+    """Walks a vocabulary's trie. Strings, numbers and names have profiles there."""
+
+    def __init__(self, trie: Trie, gaps: Gaps, profiles: Profiles) -> None:
+        super().__init__(trie, gaps)
+        self._trie, self._profiles = trie, profiles
+        self._names: dict[NameTrie, NameProfiles] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(names.nbytes for names in self._names.values())
+
+    def _begin_value(self, thread: Value, node: int, found: Found) -> None:
+        """Numbers are read with the profile that starts before their first byte."""
+        if not thread.node.numbers or thread.is_avoiding:
+            self._step(thread, node, found)
+            return
+        below = thread.below
+        assert below is not None
+        for lang in thread.node.numbers:
+            self._plain_number(lang, 0, below, node, found)
+        self._step(thread, node, found, thread.other_bytes)
+
+    def _number(self, thread: Number, node: int, found: Found) -> None:
+        content = thread.content
+        if not isinstance(content, Plain):
+            super()._number(thread, node, found)
+            return
+        self._plain_number(content.lang, content.state, content.below, node, found)
+        self._after_number(thread, node, found)
+
+    def _plain_number(
+        self, lang: StringLang, state: int, below: Thread, node: int, found: Found
+    ) -> None:
+        profile = self._profiles.number(lang, state, node)
+        found.masks.append(profile.inside)
+        found.ends.append(((below,), profile.ends))
+
+    def _text(self, thread: Text, node: int, found: Found) -> None:
+        content = thread.content
+        if thread.partial:
+            self._step(thread, node, found)
+        elif isinstance(content, Named):
+            self._named(content, node, found)
+        elif isinstance(content, Plain):
+            build = self._profiles.string if isinstance(thread, String) else self._profiles.text
+            profile = build(content.lang, content.state, content.length, node)
+            found.masks.append(profile.inside)
+            found.ends.append(((content.below,), profile.ends))
+        elif isinstance(content, Tracked) and content.is_wide:
+            profile = self._profiles.string(content.lang, content.state, content.length, node)
+            found.masks.append(profile.inside)
+            for rest, ends in self._profiles.endings(profile, content.rests):
+                text = _UNKNOWN if rest is None else content.text + rest
+                found.ends += [((after,), ends) for after in content.slot.resume(text)]
+        else:
+            self._step(thread, node, found)
+
+    def _named(self, content: Named, node: int, found: Found) -> None:
+        shape, open_names = content.object.shape, content.object.open_names
+        names = self._names.get(shape.trie)
+        if names is None:
+            names = NameProfiles(self._trie, self._profiles.suffixes, shape.trie)
+            self._names[shape.trie] = names
+        profile = names.get(content.node, node)
+        found.nodes += [at for at, reach in profile.nodes if reach & open_names]
+        for index, ends in profile.longer:
+            if open_names >> index & 1:
+                found.ends.append(((_after_name(content.object, index),), ends))
+
+
+def _after_name(object_: Object, index: int) -> Thread:
+    return object_.make(Colon, object_.shape.nodes[index], 0, object_.with_name(index))
