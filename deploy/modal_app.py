@@ -3,8 +3,9 @@
     mlflow artifacts download -u models:/NAME/VERSION -d build/version
     modal deploy deploy/modal_app.py
 
-The same model class as everywhere runs behind the same HTTP routes (serving.scoring_app). Checked
-by importing it with the modal package; not deployed to an account.
+The same model class as everywhere runs behind the same HTTP routes (serving.scoring_app). Tried:
+importing it with the modal package, and its two methods, on this machine. Not tried: building the
+image, a GPU there, a deployment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ VERSION = PROJECT / "build" / "version"  # one downloaded version, weights and a
 INSIDE = "/srv/version"
 CONCURRENT_CALLS = 64
 MINUTE = 60
+EXECUTION_S = 5 * MINUTE
 
 image = (
     modal.Image.debian_slim(python_version="3.11")
@@ -36,7 +38,7 @@ app = modal.App("formline", image=image)
 
 @app.cls(
     gpu="A10G",
-    timeout=5 * MINUTE,
+    timeout=EXECUTION_S,
     startup_timeout=30 * MINUTE,
     scaledown_window=15 * MINUTE,
     secrets=[modal.Secret.from_name("formline-tokens")],  # holds FORMLINE_SERVING_TOKENS
@@ -48,12 +50,9 @@ class Endpoint:
     @modal.enter()
     def load(self) -> None:
         """Load the version; Modal waits for this before it sends calls."""
-        import os
+        from serving.loading import load_served
 
-        import mlflow
-
-        os.environ["__pyfunc_model_path__"] = INSIDE  # noqa: SIM112 - how a model knows it is served
-        self.model: Any = mlflow.pyfunc.load_model(INSIDE)
+        self.model: Any = load_served(INSIDE, EXECUTION_S)
 
     @modal.asgi_app()
     def web(self) -> FastAPI:
@@ -62,4 +61,7 @@ class Endpoint:
 
         from serving.scoring_app import build_scoring_app
 
-        return build_scoring_app(self.model, tokens=os.environ["FORMLINE_SERVING_TOKENS"].split())
+        tokens = os.environ.get("FORMLINE_SERVING_TOKENS", "").split()
+        if not tokens:
+            raise ValueError("the secret formline-tokens has no FORMLINE_SERVING_TOKENS")
+        return build_scoring_app(self.model, tokens)

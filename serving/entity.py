@@ -7,8 +7,6 @@ The local endpoint starts one of these an entity, on a Unix socket; a container 
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import os
 import signal
@@ -16,28 +14,20 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvicorn
-from mlflow.environment_variables import MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT
 from mlflow.pyfunc import PyFuncModel
-from mlflow.pyfunc.scoring_server import (
-    _SERVER_MODEL_PATH,
-    SERVING_MODEL_CONFIG,
-    load_model_with_mlflow_config,
-)
 
+from serving.loading import load_served
 from serving.process import FAILURE_PREFIX
 from serving.scoring_app import build_scoring_app
 from serving.settings import Limits, is_loopback
 
 PARENT_GRACE_S = 10.0
 DRAINED_S = 10  # the parent stops us only once our calls have ended
-ANSWER_S = 5.0
-MAX_THREADS = 1088  # the largest provisioned concurrency, and some for health and metrics
 cli = typer.Typer(add_completion=False)
 
 
@@ -74,33 +64,18 @@ def serve(
         )
     if watch_parent:
         threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
-    os.environ[MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT.name] = str(int(execution_limit))
-    os.environ[_SERVER_MODEL_PATH] = model_uri  # how a model knows that it is served
-    os.environ.setdefault(SERVING_MODEL_CONFIG, json.dumps(_deadline(execution_limit)))
-    app = build_scoring_app(
-        _load(model_uri), tokens=() if socket else tuple(token or ()), open_metrics=open_metrics
-    )
+    model = _load(model_uri, execution_limit)
+    tokens = () if socket else tuple(token or ())
+    app = build_scoring_app(model, tokens, open_metrics=open_metrics)
     place: dict[str, Any] = {"uds": str(socket)} if socket else {"host": host, "port": port}
     grace_s = DRAINED_S if socket else math.ceil(execution_limit)
-    config = uvicorn.Config(app, **place, log_level="warning", timeout_graceful_shutdown=grace_s)
-    asyncio.run(_run(uvicorn.Server(config)))
+    uvicorn.run(app, **place, log_level="warning", timeout_graceful_shutdown=grace_s)
 
 
-async def _run(server: uvicorn.Server) -> None:
-    """MLflow predicts in the loop's default threads; there must be one for every call at once."""
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "predict"))
-    await server.serve()
-
-
-def _deadline(limit_s: float) -> dict[str, float]:
-    """The model's own limit comes just before the server's: finished rows still get back."""
-    return {"served_deadline_s": max(limit_s - ANSWER_S, limit_s / 2)}
-
-
-def _load(model_uri: str) -> PyFuncModel:
+def _load(model_uri: str, execution_s: float) -> PyFuncModel:
     """The loaded model; a failure ends the process with its reason as the log's last line."""
     try:
-        return load_model_with_mlflow_config(model_uri)
+        return load_served(model_uri, execution_s)
     except Exception as error:  # noqa: BLE001 - a model's own code may raise anything
         traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import httpx
@@ -23,6 +26,7 @@ from serving.settings import Limits
 from serving.sse import event_stream
 
 JSON = "application/json"
+MAX_THREADS = 1088  # the largest provisioned concurrency, and some for health and metrics
 router = APIRouter()
 
 
@@ -30,7 +34,9 @@ def build_scoring_app(
     model: PyFuncModel, tokens: Sequence[str] = (), *, open_metrics: bool = False
 ) -> FastAPI:
     """The application of one entity process. `tokens` empty: the socket or a proxy guards it."""
-    app = FastAPI(title="Formline served entity", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Formline served entity", docs_url=None, redoc_url=None, lifespan=_thread_a_call
+    )
     app.state.model = model
     app.state.mlflow = httpx.AsyncClient(
         transport=httpx.ASGITransport(app=scoring_server.init(model)),
@@ -44,6 +50,13 @@ def build_scoring_app(
     open_paths = {"/ping", "/metrics"} if open_metrics else {"/ping"}
     app.add_middleware(BearerAuth, tokens=tokens, open_paths=open_paths)
     return app
+
+
+@asynccontextmanager
+async def _thread_a_call(app: FastAPI) -> AsyncIterator[None]:
+    """MLflow predicts in the loop's default threads; there must be one for every call at once."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "predict"))
+    yield
 
 
 @router.post("/invocations")
