@@ -13,7 +13,6 @@ Prints a table, and JSON as the last line.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import socket
@@ -99,7 +98,6 @@ class Subject:
         """The same loaded model behind HTTP; yields its address."""
         import uvicorn
 
-        from serving.entity import _run
         from serving.scoring_app import build_scoring_app
 
         with socket.socket() as free:
@@ -107,7 +105,7 @@ class Subject:
             port = free.getsockname()[1]
         app = build_scoring_app(self.pyfunc)
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-        thread = threading.Thread(target=lambda: asyncio.run(_run(server)), daemon=True)
+        thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.05)
