@@ -149,7 +149,7 @@ class TestContainer:
 
 def is_up(url: str) -> bool:
     try:
-        return requests.get(url, timeout=5).ok
+        return bool(requests.get(url, timeout=5).ok)
     except requests.ConnectionError:
         return False
 
