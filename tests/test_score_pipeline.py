@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from benchmarks.fake_target import FakeTarget, fake_answer
+from benchmarks.kills import wrong_rows
 from scoring.checkpoint import WorkFolder
 from scoring.errors import Interrupted, ResumeRefused, TargetError, UsageError
 from scoring.job import Job
@@ -136,6 +137,16 @@ def test_kill_9_loses_and_doubles_nothing(source: str, tmp_path: Path) -> None:
     assert len(rest.asked) == 57 - 4 * kept
     score(source, str(tmp_path / "calm.parquet"), job=wanted, target=FakeTarget(), options=QUIET)
     assert output.read_bytes() == (tmp_path / "calm.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("ids", "wrong"),
+    [([0, 1, 2], 0), ([0, 2], 1), ([0, 1, 1, 2], 1), ([0, 1, 2, 7], 1), ([0, 2, 1], 2), ([], 3)],
+)
+def test_the_benchmark_of_kills_sees_rows_lost_doubled_and_out_of_place(
+    ids: list[int], wrong: int
+) -> None:
+    assert wrong_rows(ids, 3) == wrong
 
 
 def stop_early(source: str, output: Path, wanted: Job) -> None:
