@@ -70,7 +70,8 @@ def print_steps(steps: list[Step]) -> None:
     """The requests as JSON, on standard output."""
     shown = [{"method": s.method, "path": s.path, "body": s.body} for s in steps]
     typer.echo(json.dumps(shown, indent=2))
-    tell(f"once it is ready, the version is noted in the endpoint's tag {TAG}")
+    if any(step.rolls_out for step in steps):
+        tell(f"once it is ready, the version is noted in the endpoint's tag {TAG}")
 
 
 def refuse_failures(checks: list[Check]) -> None:
@@ -106,7 +107,8 @@ def _end(code: str, message: str) -> None:
 
 
 def _served(entity: Mapping[str, Any]) -> str:
-    size = entity.get("workload_size") or entity.get("max_provisioned_concurrency")
+    low, high = (entity.get(f"{end}_provisioned_concurrency") for end in ("min", "max"))
+    size = entity.get("workload_size") or (high and f"{low or 0} to {high} calls at once")
     compute = " ".join(str(part) for part in (entity.get("workload_type"), size) if part)
     name = f"{entity['entity_name']} version {entity['entity_version']} as {entity['name']}"
     return f"{name} on {compute}" if compute else name

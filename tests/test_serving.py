@@ -128,9 +128,9 @@ class TestDataPlane:
         wait_for(lambda: in_flight(server, "steady") == 0, "the place is free again")
 
 
-def server_stream(server: LiveEndpoint, prompt: str) -> requests.Response:
+def server_stream(server: LiveEndpoint, prompt: str, name: str = "steady") -> requests.Response:
     body = {"dataframe_records": [{"prompt": prompt}], "stream": True}
-    url = f"{server.url}/serving-endpoints/steady/invocations"
+    url = f"{server.url}/serving-endpoints/{name}/invocations"
     return requests.post(url, json=body, stream=True, timeout=60)
 
 
@@ -384,7 +384,13 @@ class TestServersLife:
         failed = live.settled("kept")
         wait_for(lambda: len(live.children()) == 1, "the failed one has ended")
         children = live.children()
-        live.stop(signal.SIGTERM)
+        assert live.process is not None
+        with server_stream(live, "slow " * 15, "kept") as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            live.process.send_signal(signal.SIGTERM)
+            assert list(lines)[-2] == b"data: [DONE]", "a call under way may end"
+        live.process.wait(60)
         assert not any(map(alive, children))
 
         live.start()
