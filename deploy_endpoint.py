@@ -20,8 +20,9 @@ import typer
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.core import Config
 
-from deploying.apply import DEFAULT_TIMEOUT_S, Outcome, delete, deploy, find
+from deploying.apply import DEFAULT_TIMEOUT_S, Outcome, delete, deploy
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
+from deploying.endpoint import find
 from deploying.hardware import WorkloadType
 from deploying.options import (
     read_pairs,

@@ -4,7 +4,8 @@ desired.py       what an endpoint should be, checked against Databricks' limits
 plan.py          the requests that turn what is there into what is desired
 apply.py         send it, wait, and note which version was good; delete
 traffic.py       split traffic between versions, roll back to the last good one
-watch.py         wait for a rollout, and tell why it failed
+watch.py         wait for a rollout; failure.py tells why it failed
+endpoint.py      an endpoint as the API shows it
 history.py       which versions were good before
 
 preflight.py     what can be known to fail before anything is sent

@@ -10,9 +10,10 @@ from databricks.sdk import WorkspaceClient
 from databricks.sdk.errors import NotFound
 
 from deploying.desired import DesiredEndpoint
+from deploying.endpoint import PREFIX, find, is_updating, read
 from deploying.history import as_tag, good_versions, with_good
-from deploying.plan import PREFIX, Step, plan, serves
-from deploying.watch import DeployFailed, is_updating, read, wait_until_ready
+from deploying.plan import Step, plan, serves
+from deploying.watch import DeployFailed, wait_until_ready
 
 Report = Callable[[str], None]
 DEFAULT_TIMEOUT_S = 3600.0
@@ -28,14 +29,6 @@ class Outcome:
     @property
     def changed(self) -> bool:
         return bool(self.steps)
-
-
-def find(client: WorkspaceClient, name: str) -> dict[str, Any] | None:
-    """The endpoint as `GET` shows it, or None."""
-    try:
-        return read(client, name)
-    except NotFound:
-        return None
 
 
 def deploy(

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploying.desired import DesiredEndpoint
+from deploying.endpoint import PREFIX, has_failed_update, is_broken, is_updating, served_entities
 from model.errors import ConfigError
-
-PREFIX = "/api/2.0/serving-endpoints"
 
 
 @dataclass(frozen=True)
@@ -82,22 +81,11 @@ def _refuse_fixed(desired: DesiredEndpoint, current: Mapping[str, Any]) -> None:
 
 def _is_served(desired: DesiredEndpoint, current: Mapping[str, Any]) -> bool:
     """Whether it is served, or about to be. What failed is tried again, though it is the same."""
-    update = (current.get("state") or {}).get("config_update")
-    if update == "IN_PROGRESS":
+    if is_updating(current):
         return serves(desired.config(), current.get("pending_config"))
-    if update in ("UPDATE_FAILED", "UPDATE_CANCELED"):
+    if has_failed_update(current) or any(map(is_broken, served_entities(current))):
         return False
-    config = current.get("config") or {}
-    broken = any(is_broken(entity) for entity in config.get("served_entities") or ())
-    return not broken and serves(desired.config(), config)
-
-
-def is_broken(entity: Mapping[str, Any]) -> bool:
-    """Whether a served entity has failed for good."""
-    return (entity.get("state") or {}).get("deployment") in (
-        "DEPLOYMENT_FAILED",
-        "DEPLOYMENT_ABORTED",
-    )
+    return serves(desired.config(), current.get("config"))
 
 
 def _holds(wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:

@@ -16,11 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from deploying.apply import Outcome
+from deploying.endpoint import progress, served_entities, shares
 from deploying.history import TAG, good_versions
 from deploying.plan import Step
 from deploying.preflight import Check, failures
-from deploying.traffic import shares
-from deploying.watch import progress
 from model.errors import ConfigError, FormlineError
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
@@ -48,10 +47,8 @@ def tell(line: str) -> None:
 def describe(endpoint: Mapping[str, Any]) -> str:
     """A few lines: state, what is served with its share and compute, tags and good versions."""
     lines = [f"{endpoint['name']}: {progress(endpoint)}"]
-    config = endpoint.get("config") or {}
-    percent = shares(endpoint) if config.get("served_entities") else {}
-    for entity in config.get("served_entities") or ():
-        share = percent[str(entity["entity_version"])]
+    for entity in served_entities(endpoint):
+        share = shares(endpoint)[str(entity["entity_version"])]
         lines.append(f"  {share:3d} %  {_served(entity)}")
     lines.extend(_settings(endpoint))
     if good := good_versions(endpoint):

@@ -7,8 +7,9 @@ from typing import Any
 
 from databricks.sdk import WorkspaceClient
 
-from deploying.apply import DEFAULT_TIMEOUT_S, Outcome, Report, deploy, find, keep_history, roll_out
+from deploying.apply import DEFAULT_TIMEOUT_S, Outcome, Report, deploy, keep_history, roll_out
 from deploying.desired import DesiredEndpoint
+from deploying.endpoint import find, has_failed_update, main_version, served_entities, shares
 from deploying.history import after_roll_back, good_versions
 from model.errors import ConfigError
 
@@ -59,7 +60,7 @@ def last_good(endpoint: Mapping[str, Any]) -> str:
     traffic that was never noted as good, one on trial: the last that was. Else the one before.
     """
     active, good = main_version(endpoint), good_versions(endpoint)
-    if endpoint["state"]["config_update"] in ("UPDATE_FAILED", "UPDATE_CANCELED"):
+    if has_failed_update(endpoint):
         return active
     on_trial = good and set(shares(endpoint)) - set(good)
     earlier = good if on_trial else [version for version in good if version != active]
@@ -71,35 +72,18 @@ def last_good(endpoint: Mapping[str, Any]) -> str:
     return earlier[0]
 
 
-def main_version(endpoint: Mapping[str, Any]) -> str:
-    """The version with the largest share of the active config."""
-    found = shares(endpoint)
-    return max(found, key=found.__getitem__)
-
-
-def shares(endpoint: Mapping[str, Any]) -> dict[str, int]:
-    """Version -> percent in the active config; 0 for one that is served without any traffic."""
-    routes = (endpoint["config"].get("traffic_config") or {}).get("routes") or ()
-    by_name = {
-        r.get("served_entity_name") or r["served_model_name"]: r["traffic_percentage"]
-        for r in routes
-    }
-    entities = endpoint["config"]["served_entities"]
-    return {str(e["entity_version"]): by_name.get(e["name"], 0) for e in entities}
-
-
 def _existing(client: WorkspaceClient, name: str) -> dict[str, Any]:
     current = find(client, name)
     if current is None:
         raise ConfigError(f"there is no endpoint {name!r}; `deploy_endpoint.py deploy` makes one")
-    if not (current.get("config") or {}).get("served_entities"):
+    if not served_entities(current):
         raise ConfigError(f"{name} has never been ready; deploy a version to it first")
     return current
 
 
 def _with_traffic(current: Mapping[str, Any], traffic: Mapping[str, int]) -> DesiredEndpoint:
     """Other versions, all else as the one with most of the traffic has it."""
-    entities = current["config"]["served_entities"]
+    entities = served_entities(current)
     models = sorted({entity["entity_name"] for entity in entities})
     if len(models) > 1:
         raise ConfigError(

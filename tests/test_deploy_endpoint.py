@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 from deploy_endpoint import cli
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
+from deploying.endpoint import progress, shares
+from deploying.failure import explain
 from deploying.history import TAG, after_roll_back, as_tag, good_versions, with_good
 from deploying.options import read_rate_limits, read_shares, read_table
 from deploying.plan import Step, plan
-from deploying.traffic import last_good, roll_back, shares
-from deploying.watch import DeployFailed, explain, progress, wait_until_ready
+from deploying.traffic import last_good, roll_back
+from deploying.watch import DeployFailed, wait_until_ready
 from model.errors import ConfigError
 
 WISH: dict[str, Any] = {"name": "grader", "entity_name": "main.ml.grader", "traffic": {"3": 100}}

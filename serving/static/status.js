@@ -128,7 +128,8 @@ async function refresh() {
     showConnection("Connected", "good");
     byId("login").hidden = true;
   } catch (error) {
-    showConnection(byId("login").hidden ? `No answer: ${error.message}` : "Token wanted", "bad");
+    const reason = error instanceof TypeError ? "The server cannot be reached" : error.message;
+    showConnection(byId("login").hidden ? reason : "Token wanted", "bad");
   }
 }
 
