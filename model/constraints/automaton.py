@@ -49,6 +49,7 @@ class Automaton:
         self._tokens = masks.vocabulary.tokens
         self.stop_ids = frozenset(i for i in stop_ids if 0 <= i < masks.vocabulary.size)
         self._stops = masks.vocabulary.pack(sorted(self.stop_ids))
+        self._nothing = masks.vocabulary.empty_mask().tobytes()
         self._make = Interner(constraint.style)
         self._forget()
 
@@ -119,7 +120,7 @@ class Automaton:
         found = self._threadwise.mask(state.threads)
         if state.can_end:
             found |= self._stops
-        if not found.any():  # the vocabulary lacks a token that the text needs
+        if found.tobytes() == self._nothing:  # the vocabulary lacks a token that the text needs
             logger.warning("no token of the vocabulary can continue the answer; it is ended")
             return self._stops
         return found
