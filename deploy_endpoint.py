@@ -5,13 +5,15 @@
     python deploy_endpoint.py rollback NAME
 
 DATABRICKS_HOST and DATABRICKS_TOKEN say where; http://127.0.0.1:PORT is a local endpoint
-(`make serve`). The registry is MLflow's own setting. As functions: `deploy`, `split_traffic`,
-`roll_back`, `delete` and `DesiredEndpoint`.
+(`make serve`). The registry is MLflow's own setting, and Unity Catalog for a catalog.schema.model
+where MLflow has none. As functions: `deploy`, `split_traffic`, `roll_back`, `delete` and
+`DesiredEndpoint`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -61,6 +63,7 @@ __all__ = [
 ]
 
 MAX_TIMEOUT_S = 7200.0
+UNITY_CATALOG, LEVELS = "databricks-uc", 3  # catalog.schema.model
 PATIENCE_S = 10  # for a server that does not answer; a wait for a rollout goes on beyond it
 cli = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
@@ -118,7 +121,9 @@ def deploy_command(
 ) -> None:
     """Create or update an endpoint; a second call with the same options changes nothing."""
     with reported_errors():
-        choose_registry(registry_uri)
+        client = workspace_if_configured() if dry_run else workspace()
+        local = client is not None and is_local(client)
+        choose_registry(registry_uri, model, local=local)
         desired = DesiredEndpoint.check(
             name=name,
             entity_name=model,
@@ -137,14 +142,11 @@ def deploy_command(
             description=description,
             instance_profile_arn=instance_profile_arn,
         )
-        if dry_run:
-            print_plan(desired)
+        if client is None or dry_run:
+            print_steps(plan(desired, find(client, name) if client else None))
             return
-        client = workspace()
         if check:
-            refuse_failures(
-                preflight(desired, local=is_local(client), check_requirements=check_requirements)
-            )
+            refuse_failures(preflight(desired, local=local, check_requirements=check_requirements))
         outcome = deploy(client, desired, timeout_s=timeout, wait=wait, report=tell)
         print_outcome(outcome)
 
@@ -203,7 +205,7 @@ def preflight_command(
 ) -> None:
     """Check a version for a workload type, and deploy nothing."""
     with reported_errors():
-        choose_registry(registry_uri)
+        choose_registry(registry_uri, model, local=False)
         desired = DesiredEndpoint.check(
             name="preflight",
             entity_name=model,
@@ -224,25 +226,29 @@ def workspace() -> WorkspaceClient:
         ) from None
 
 
+def workspace_if_configured() -> WorkspaceClient | None:
+    """The same, or None: a plan without a workspace is that of a creation."""
+    try:
+        return workspace()
+    except ConfigError as error:
+        tell(f"taken as new: {error.message}")
+        return None
+
+
 def is_local(client: WorkspaceClient) -> bool:
     """Whether the target is an endpoint on this machine."""
     return urlsplit(client.config.host or "").hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def choose_registry(uri: str | None) -> None:
-    """Look for versions in another registry than MLflow's default."""
-    if uri:
-        mlflow.set_registry_uri(uri)
+def choose_registry(uri: str | None, model: str, *, local: bool) -> None:
+    """Look for versions where `uri` says, or MLflow's settings, or else in Unity Catalog.
 
-
-def print_plan(desired: DesiredEndpoint) -> None:
-    """The requests that would be sent now; without a workspace, those of a creation."""
-    try:
-        current = find(workspace(), desired.name)
-    except ConfigError as error:
-        tell(f"taken as new: {error.message}")
-        current = None
-    print_steps(plan(desired, current))
+    Databricks serves no version of a registry on this machine, MLflow's default.
+    """
+    told = mlflow.is_tracking_uri_set() or "MLFLOW_REGISTRY_URI" in os.environ
+    in_catalog = model.count(".") == LEVELS - 1
+    if uri or (in_catalog and not local and not told):
+        mlflow.set_registry_uri(uri or UNITY_CATALOG)
 
 
 if __name__ == "__main__":

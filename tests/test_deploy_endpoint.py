@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from databricks.sdk.errors import PermissionDenied, TemporarilyUnavailable
+from databricks.sdk.errors import NotFound, PermissionDenied, TemporarilyUnavailable
 from databricks.sdk.service.serving import (
     AiGatewayConfig,
     EndpointCoreConfigInput,
@@ -14,7 +15,7 @@ from databricks.sdk.service.serving import (
 )
 from typer.testing import CliRunner
 
-from deploy_endpoint import cli
+from deploy_endpoint import choose_registry, cli
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
 from deploying.endpoint import progress, shares
 from deploying.failure import explain
@@ -321,6 +322,7 @@ class FakeWorkspace:
 
     def __init__(self, logs: str = "", looks: list[Any] | None = None) -> None:
         self.api_client = FakeApi(logs, looks or [])
+        self.config = SimpleNamespace(host="https://workspace.example")
 
 
 class TestWaiting:
@@ -470,10 +472,8 @@ class TestMessages:
 
 class TestCommandLine:
     def test_a_dry_run_prints_the_exact_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("deploy_endpoint.find", lambda client, name: None)
-        monkeypatch.setenv("DATABRICKS_HOST", "http://127.0.0.1:1")
-        monkeypatch.setenv("DATABRICKS_TOKEN", "x")
-        monkeypatch.setattr("deploy_endpoint.workspace", lambda: None)
+        client = FakeWorkspace(looks=[NotFound("none")])
+        monkeypatch.setattr("deploy_endpoint.workspace", lambda: client)
         arguments = ["deploy", "grader", "--model", "main.ml.grader", "--version", "3", "--dry-run"]
         result = CliRunner().invoke(cli, arguments)
         assert result.exit_code == 0
@@ -485,7 +485,47 @@ class TestCommandLine:
             }
         ]
 
-    def test_a_mistake_is_one_message(self) -> None:
+    def test_without_a_workspace_a_dry_run_is_a_creation(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def unconfigured() -> None:
+            raise ConfigError("no workspace is configured")
+
+        monkeypatch.setattr("deploy_endpoint.workspace", unconfigured)
+        arguments = ["deploy", "grader", "--model", "m", "--version", "3"]
+        result = CliRunner().invoke(cli, [*arguments, "--dry-run"])
+        assert [step["method"] for step in json.loads(result.stdout)] == ["POST"]
+        assert "taken as new: no workspace is configured" in result.stderr
+        assert CliRunner().invoke(cli, arguments).exit_code == 1
+
+    @pytest.mark.parametrize(
+        ("option", "model", "local", "tracking_uri", "chosen"),
+        [
+            (None, "main.ml.grader", False, None, "databricks-uc"),
+            (None, "main.ml.grader", True, None, None),
+            (None, "grader", False, None, None),
+            (None, "main.ml.grader", False, "sqlite:///x.db", None),
+            ("sqlite:///y.db", "main.ml.grader", False, None, "sqlite:///y.db"),
+        ],
+    )
+    def test_where_versions_are_looked_for(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        option: str | None,
+        model: str,
+        local: bool,
+        tracking_uri: str | None,
+        chosen: str | None,
+    ) -> None:
+        told: list[str] = []
+        monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
+        monkeypatch.setattr("mlflow.is_tracking_uri_set", lambda: tracking_uri is not None)
+        monkeypatch.setattr("mlflow.set_registry_uri", told.append)
+        choose_registry(option, model, local=local)
+        assert told == ([chosen] if chosen else [])
+
+    def test_a_mistake_is_one_message(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("deploy_endpoint.workspace", FakeWorkspace)
         arguments = ["deploy", "a b", "--model", "m", "--version", "3", "--dry-run"]
         result = CliRunner().invoke(cli, arguments)
         assert result.exit_code == 1
