@@ -32,7 +32,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def main(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Parquet, CSV, JSON Lines, Delta")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Parquet, CSV, JSONL, Delta, spark:TABLE")
+    ],
     output: Annotated[str, typer.Option(help="Where the answers go; its suffix is its format")],
     model: Annotated[str | None, typer.Option(help="Model URI, as models:/NAME@ALIAS")] = None,
     endpoint: Annotated[str | None, typer.Option(help="Serving endpoint: name or URL")] = None,

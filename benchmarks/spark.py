@@ -1,6 +1,6 @@
 """Spark scoring with one executor and with two, each engine pinned to a core of its own.
 
-    python -m benchmarks.spark [--rows 400] [--rounds 3]
+    python -m benchmarks.spark [--rows 200] [--rounds 3]
 
 One local cluster of two executors with a slot each: a job of one partition keeps one engine busy, a
 job of two keeps both. Rounds of the two kinds take turns in one run. The last line is JSON.
@@ -102,7 +102,7 @@ def measure(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="formline-spark-") as scratch:

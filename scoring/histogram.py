@@ -20,13 +20,14 @@ class Histogram:
         self.total = 0.0
         self.count = 0
 
-    def add(self, values: Iterable[float]) -> None:
-        """Values beyond the ends go to the first and last bin."""
+    def add(self, values: Iterable[float], times: Iterable[int] | None = None) -> None:
+        """Each value once, or as often as `times` says; far ones go to the outer bins."""
         array = np.fromiter(values, np.float64)
+        weights = np.ones(len(array), np.int64) if times is None else np.fromiter(times, np.int64)
         clipped = np.clip(array, self.edges[0], self.edges[-1])
-        self.counts += np.histogram(clipped, self.edges)[0]
-        self.total += float(array.sum())
-        self.count += len(array)
+        self.counts += np.histogram(clipped, self.edges, weights=weights)[0]
+        self.total += float(array @ weights)
+        self.count += int(weights.sum())
 
     @property
     def mean(self) -> float:

@@ -28,9 +28,11 @@ _STYLE: Any = {
 def figures(statistics: Statistics) -> Iterator[tuple[str, Figure]]:
     """All figures that the statistics can fill, with their file names."""
     with mpl.rc_context(_STYLE):
-        yield "throughput.png", throughput(statistics)
-        yield "latency.png", latency(statistics)
-        yield "tokens.png", tokens(statistics)
+        if statistics.chunk_seconds.count:
+            yield "throughput.png", throughput(statistics)
+            yield "latency.png", latency(statistics)
+        if statistics.prompt_tokens.count:
+            yield "tokens.png", tokens(statistics)
         yield "outcomes.png", outcomes(statistics)
         evaluation = statistics.evaluation
         if evaluation is not None and evaluation.rows:

@@ -44,8 +44,7 @@ def score(
     if isinstance(source, str) and source.startswith("spark:"):
         from scoring.spark_tables import score_table
 
-        totals = score_table(source, output, job, overwrite=options.overwrite)
-        return Result(output, totals, {}, None)
+        return score_table(source, output, job, options)
     place = open_output(output, output_format, options.overwrite)
     return _run(_source(source, input_format), place, job, target, options)
 

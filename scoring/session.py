@@ -76,7 +76,7 @@ class Session:
     def run(self) -> Result:
         run = None
         if self.options.track:
-            run = Run.begin(self.folder, self.identity, f"score {self.output.name}")
+            run = Run.begin(self.identity, f"score {self.output.name}", self.folder)
         try:
             chunks = self._answer(run)
             statistics = self._assemble(chunks)

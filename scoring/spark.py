@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from scoring.answers import ANSWER_SCHEMA
 from scoring.job import Job
@@ -84,7 +85,10 @@ def _spark_schema(df: DataFrame, layout: Layout) -> StructType:
 
 def ship(spark: SparkSession) -> None:
     """Makes this package importable in the executors; the model's own code comes with the model."""
-    spark.addArtifact(_archive(), pyfile=True)
+    if is_remote():
+        spark.addArtifact(_archive(), pyfile=True)
+    else:  # before Spark 4 only remote sessions had artifacts
+        spark.sparkContext.addPyFile(_archive())
 
 
 @cache

@@ -7,27 +7,30 @@ killed starts afresh, and the output table appears when all rows are there.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
 from scoring.errors import UsageError
 from scoring.job import Job
+from scoring.session import Options, Result
 from scoring.spark import score_spark
-from scoring.statistics import Totals
+from scoring.spark_statistics import statistics_of
+from scoring.targets import ModelTarget
+from scoring.tracking import Run
 
 SCHEME = "spark:"
 
 
-def score_table(source: str, output: str, job: Job, *, overwrite: bool) -> Totals:
+def score_table(source: str, output: str, job: Job, options: Options) -> Result:
     """Answers the rows of one table into another. UsageError for what only file jobs can do."""
     _check(output, job)
-    started = time.monotonic()
+    target = ModelTarget(str(job.model), job.all_params)
     spark = SparkSession.builder.getOrCreate()
     scored = score_spark(
         _table(spark, source),
-        str(job.model),
+        target.uri,
         params=job.params,
         json_schema=job.json_schema,
         columns=job.columns,
@@ -36,10 +39,21 @@ def score_table(source: str, output: str, job: Job, *, overwrite: bool) -> Total
         prefix=job.prefix,
     )
     name = output.removeprefix(SCHEME)
-    if spark.catalog.tableExists(name) and not overwrite:
+    if spark.catalog.tableExists(name) and not options.overwrite:
         raise UsageError(f"the table {name} exists already; --overwrite replaces it")
-    scored.write.mode("overwrite" if overwrite else "error").saveAsTable(name)
-    return _totals(spark.table(name), job.prefix, time.monotonic() - started)
+    identity = _identity(source, output, job, target)
+    run = Run.begin(identity, f"score {name}", None) if options.track else None
+    try:
+        seconds = _write(scored, name, options.overwrite)
+    except BaseException:
+        if run is not None:
+            run.stop("FAILED")
+        raise
+    statistics = statistics_of(spark.table(name), job.prefix, seconds, options.sample)
+    if run is not None:
+        run.finish(statistics)
+    run_id = None if run is None else run.run_id
+    return Result(output, statistics.totals, statistics.metrics(), run_id)
 
 
 def _check(output: str, job: Job) -> None:
@@ -60,12 +74,17 @@ def _table(spark: SparkSession, source: str) -> DataFrame:
         raise UsageError(f"{source}: {error.getMessage()}") from error
 
 
-def _totals(table: DataFrame, prefix: str, seconds: float) -> Totals:
-    row = table.agg(
-        fn.count(fn.lit(1)).alias("rows"),
-        fn.count(f"{prefix}error").alias("errors"),
-        fn.coalesce(fn.sum(f"{prefix}prompt_tokens"), fn.lit(0)).alias("prompt_tokens"),
-        fn.coalesce(fn.sum(f"{prefix}completion_tokens"), fn.lit(0)).alias("completion_tokens"),
-    ).collect()[0]
-    counts = {name: int(count) for name, count in row.asDict().items()}
-    return Totals(answered=counts["rows"] - counts["errors"], seconds=seconds, **counts)
+def _identity(source: str, output: str, job: Job, target: ModelTarget) -> dict[str, Any]:
+    return {
+        "input": {"table": source.removeprefix(SCHEME)},
+        "target": target.identity(),
+        "settings": job.shaping(),
+        "output": output,
+    }
+
+
+def _write(scored: DataFrame, name: str, overwrite: bool) -> float:
+    """Does the work; returns the seconds it took."""
+    started = time.monotonic()
+    scored.write.mode("overwrite" if overwrite else "error").saveAsTable(name)
+    return time.monotonic() - started

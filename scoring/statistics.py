@@ -77,9 +77,13 @@ class Statistics:
 
     def _count_outcomes(self, answers: pa.RecordBatch) -> None:
         for error in answers.column("error").to_pylist():
-            code = "valid" if error is None else error.partition(":")[0].strip()[:60]
-            known = code in self.outcomes or len(self.outcomes) < MOST_CODES
-            self.outcomes[code if known else "other errors"] += 1
+            self.count_outcome("valid" if error is None else error.partition(":")[0].strip())
+
+    def count_outcome(self, code: str, rows: int = 1) -> None:
+        """`code` is "valid" or the code that an error begins with."""
+        code = code[:60]
+        known = code in self.outcomes or len(self.outcomes) < MOST_CODES
+        self.outcomes[code if known else "other errors"] += rows
 
     def _take_sample(self, batch: pa.RecordBatch) -> None:
         """A uniform sample over all rows (reservoir sampling)."""
@@ -104,10 +108,11 @@ class Statistics:
             "seconds": totals.seconds,
             "rows_per_second": totals.rows / totals.seconds if totals.seconds else 0.0,
             "tokens_per_second": totals.completion_tokens / totals.seconds if totals.seconds else 0,
-            "chunk_seconds_p50": self.chunk_seconds.quantile(0.5),
-            "chunk_seconds_p95": self.chunk_seconds.quantile(0.95),
             "completion_tokens_mean": self.completion_tokens.mean,
         }
+        if self.chunk_seconds.count:
+            found["chunk_seconds_p50"] = self.chunk_seconds.quantile(0.5)
+            found["chunk_seconds_p95"] = self.chunk_seconds.quantile(0.95)
         if self.evaluation is not None:
             found |= self.evaluation.metrics()
         return {name: float(value) for name, value in found.items()}

@@ -39,13 +39,17 @@ class Run:
         self._last = float("-inf")
 
     @classmethod
-    def begin(cls, folder: WorkFolder, job: Mapping[str, Any], name: str) -> Run | None:
-        """The job's run, new or from before the kill; None when the server does not answer."""
-        known = folder.note(NOTE)
+    def begin(cls, job: Mapping[str, Any], name: str, folder: WorkFolder | None) -> Run | None:
+        """The job's run, new or the one noted in `folder` before a kill.
+
+        `job` has "settings" and "target", among others. None when the server does not answer.
+        """
+        known = None if folder is None else folder.note(NOTE)
 
         def start() -> Run:
             run_id = known or _create(job, name)
-            folder.keep_note(NOTE, run_id)
+            if folder is not None:
+                folder.keep_note(NOTE, run_id)
             run = cls(run_id)
             run._client.update_run(run_id, "RUNNING")
             return run
