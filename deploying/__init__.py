@@ -1,6 +1,7 @@
 """From a registered version to a serving endpoint, over the databricks-sdk.
 
 desired.py       what an endpoint should be, checked against Databricks' limits
+bodies.py        the same as the API's request bodies
 plan.py          the requests that turn what is there into what is desired
 apply.py         send it, wait, and note which version was good; delete
 traffic.py       split traffic between versions, roll back to the last good one

@@ -9,6 +9,7 @@ from typing import Any
 from databricks.sdk import WorkspaceClient
 from databricks.sdk.errors import NotFound
 
+from deploying.bodies import config_body
 from deploying.desired import DesiredEndpoint
 from deploying.endpoint import PREFIX, find, is_updating, read
 from deploying.history import as_tag, good_versions, with_good
@@ -97,7 +98,7 @@ def _after_update(
     report: Report,
 ) -> dict[str, Any]:
     """The endpoint once the update under way has ended; one with another aim may fail."""
-    if serves(desired.config(), current.get("pending_config")):
+    if serves(config_body(desired), current.get("pending_config")):
         return wait_until_ready(client, desired.name, timeout_s, report)
     report(f"{desired.name} is being updated by another call; waiting for its end")
     try:

@@ -6,19 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from databricks.sdk.service.serving import (
-    AiGatewayConfig,
-    AiGatewayInferenceTableConfig,
-    AiGatewayRateLimit,
-    AiGatewayRateLimitKey,
-    AiGatewayRateLimitRenewalPeriod,
-    AiGatewayUsageTrackingConfig,
-    EndpointCoreConfigInput,
-    EndpointTag,
-    Route,
-    ServedEntityInput,
-    TrafficConfig,
-)
+from databricks.sdk.service.serving import AiGatewayRateLimitKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deploying.hardware import WorkloadSize, WorkloadType
@@ -130,75 +118,6 @@ class DesiredEndpoint(BaseModel):
     def main_version(self) -> str:
         """The version with the largest share."""
         return max(self.traffic, key=self.traffic.__getitem__)
-
-    def served_name(self, version: str) -> str:
-        """The served entity's name: `MODEL-VERSION`, without catalog and schema."""
-        model = re.sub(r"[^A-Za-z0-9_-]", "_", self.entity_name.rsplit(".", 1)[-1]).lstrip("_-")
-        return (model or "model")[: 62 - len(version)] + f"-{version}"
-
-    def config(self) -> dict[str, Any]:
-        """The body of the config, as create and update send it."""
-        entities = [self._entity(version) for version in self.traffic]
-        routes = [
-            Route(served_entity_name=self.served_name(version), traffic_percentage=share)
-            for version, share in self.traffic.items()
-        ]
-        body = EndpointCoreConfigInput(
-            name=self.name, served_entities=entities, traffic_config=TrafficConfig(routes)
-        ).as_dict()
-        del body["name"]
-        return body
-
-    def gateway(self) -> dict[str, Any]:
-        """The AI Gateway settings that are wished for; those not named here stay as they are."""
-        tracking, limits = self.usage_tracking, self.rate_limits
-        gateway = AiGatewayConfig(
-            inference_table_config=_inference_table(self.inference_table),
-            rate_limits=[_rate_limit(limit) for limit in limits or ()],
-            usage_tracking_config=None
-            if tracking is None
-            else AiGatewayUsageTrackingConfig(tracking),
-        ).as_dict()
-        return {**gateway, "rate_limits": []} if limits == () else gateway
-
-    def tag_list(self) -> list[dict[str, Any]]:
-        """The tags, as create and patch send them."""
-        return [EndpointTag(key, value).as_dict() for key, value in self.tags.items()]
-
-    def _entity(self, version: str) -> ServedEntityInput:
-        provisioned = self.max_provisioned_concurrency is not None
-        return ServedEntityInput(
-            name=self.served_name(version),
-            entity_name=self.entity_name,
-            entity_version=version,
-            workload_type=self.workload_type,
-            workload_size=None if provisioned else self.workload_size,
-            min_provisioned_concurrency=self.min_provisioned_concurrency,
-            max_provisioned_concurrency=self.max_provisioned_concurrency,
-            scale_to_zero_enabled=self.scale_to_zero,
-            environment_vars=self.environment or None,
-            instance_profile_arn=self.instance_profile_arn,
-        )
-
-
-def _inference_table(
-    table: InferenceTable | Literal["off"] | None,
-) -> AiGatewayInferenceTableConfig | None:
-    if table is None:
-        return None
-    if table == "off":
-        return AiGatewayInferenceTableConfig(enabled=False)
-    return AiGatewayInferenceTableConfig(
-        enabled=True,
-        catalog_name=table.catalog,
-        schema_name=table.schema_name,
-        table_name_prefix=table.prefix,
-    )
-
-
-def _rate_limit(limit: RateLimit) -> AiGatewayRateLimit:
-    period = AiGatewayRateLimitRenewalPeriod.MINUTE
-    return AiGatewayRateLimit(calls=limit.calls, key=limit.per, renewal_period=period)
 
 
 def _where(loc: tuple[str | int, ...]) -> str:

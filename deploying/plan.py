@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deploying.bodies import config_body, gateway_body, tag_bodies
 from deploying.desired import DesiredEndpoint
 from deploying.endpoint import PREFIX, has_failed_update, is_broken, is_updating, served_entities
 from model.errors import ConfigError
@@ -32,10 +33,10 @@ def plan(desired: DesiredEndpoint, current: Mapping[str, Any] | None) -> list[St
     path = f"{PREFIX}/{desired.name}"
     steps = []
     if not _is_served(desired, current):
-        steps.append(Step("PUT", f"{path}/config", desired.config(), rolls_out=True))
+        steps.append(Step("PUT", f"{path}/config", config_body(desired), rolls_out=True))
     if new_tags := _missing_tags(desired, current):
         steps.append(Step("PATCH", f"{path}/tags", {"add_tags": new_tags}))
-    gateway, there = desired.gateway(), current.get("ai_gateway") or {}
+    gateway, there = gateway_body(desired), current.get("ai_gateway") or {}
     if not _holds(gateway, there):
         steps.append(Step("PUT", f"{path}/ai-gateway", {**there, **gateway}))
     return steps
@@ -54,10 +55,10 @@ def serves(config: Mapping[str, Any], shown: Mapping[str, Any] | None) -> bool:
 
 
 def _creation(desired: DesiredEndpoint) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": desired.name, "config": desired.config()}
+    body: dict[str, Any] = {"name": desired.name, "config": config_body(desired)}
     optional = {
-        "tags": desired.tag_list(),
-        "ai_gateway": desired.gateway(),
+        "tags": tag_bodies(desired),
+        "ai_gateway": gateway_body(desired),
         "route_optimized": desired.route_optimized,
         "description": desired.description,
     }
@@ -82,10 +83,10 @@ def _refuse_fixed(desired: DesiredEndpoint, current: Mapping[str, Any]) -> None:
 def _is_served(desired: DesiredEndpoint, current: Mapping[str, Any]) -> bool:
     """Whether it is served, or about to be. What failed is tried again, though it is the same."""
     if is_updating(current):
-        return serves(desired.config(), current.get("pending_config"))
+        return serves(config_body(desired), current.get("pending_config"))
     if has_failed_update(current) or any(map(is_broken, served_entities(current))):
         return False
-    return serves(desired.config(), current.get("config"))
+    return serves(config_body(desired), current.get("config"))
 
 
 def _holds(wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
@@ -121,4 +122,4 @@ def _shares(config: Mapping[str, Any]) -> dict[str, int]:
 
 def _missing_tags(desired: DesiredEndpoint, current: Mapping[str, Any]) -> list[dict[str, Any]]:
     there = {tag["key"]: tag.get("value") for tag in current.get("tags") or ()}
-    return [tag for tag in desired.tag_list() if there.get(tag["key"]) != tag.get("value")]
+    return [tag for tag in tag_bodies(desired) if there.get(tag["key"]) != tag.get("value")]

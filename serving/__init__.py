@@ -6,7 +6,8 @@ management.py      /api/2.0/serving-endpoints: create, update, get, list, delete
 invocations.py     /serving-endpoints/NAME/invocations: the caller's rows, in and out
 openai_gateway.py  /v1: the same models for OpenAI's clients
 status.py          the page at /, what it reads, and /metrics
-auth.py  limits.py  schemas.py  describe.py  context.py  metrics.py
+schemas.py         what a caller may send; replies.py  what comes back
+auth.py  limits.py  describe.py  context.py  metrics.py
 errors.py          the one error; error_replies.py makes every fault of an application one
 
 supervisor.py      all endpoints, kept over a restart

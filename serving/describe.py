@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.endpoint import Endpoint
-from serving.schemas import (
+from serving.replies import (
     ConfigReply,
     EndpointReply,
     EndpointState,
     PendingConfigReply,
-    ServedEntityInput,
     ServedEntityReply,
 )
+from serving.schemas import ServedEntityInput
 from serving.served_entity import ServedEntity
 from serving.store import ConfigRecord, EndpointRecord
 

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serving.errors import CODE_BY_STATUS, ApiError
-from serving.schemas import ErrorBody
+from serving.replies import ErrorBody
 
 logger = logging.getLogger(__name__)
 

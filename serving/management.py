@@ -16,19 +16,21 @@ from serving.invocations import PAYLOAD
 from serving.launching import log_path
 from serving.metrics import entities_exposition
 from serving.process import tail
+from serving.replies import (
+    EndpointList,
+    EndpointReply,
+    Logs,
+    NotificationsReply,
+    RateLimitsReply,
+    TagsReply,
+)
 from serving.schemas import (
     AiGateway,
     EndpointConfig,
     EndpointCreate,
-    EndpointList,
-    EndpointReply,
-    Logs,
     NotificationsPatch,
-    NotificationsReply,
     RateLimitsPut,
-    RateLimitsReply,
     TagsPatch,
-    TagsReply,
     TelemetryPatch,
 )
 from serving.supervisor import Supervisor

@@ -8,7 +8,7 @@ from serving.context import Endpoints, Metrics
 from serving.error_replies import ERRORS
 from serving.invocations import forward
 from serving.openai_request import ChatRequest, CompletionRequest
-from serving.schemas import Reply
+from serving.replies import Reply
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
 

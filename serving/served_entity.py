@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 
 from serving.errors import ApiError
 from serving.process import EntityProcess, Launch
-from serving.schemas import Deployment, EntityState, ServedEntityInput
+from serving.replies import Deployment, EntityState
+from serving.schemas import ServedEntityInput
 from serving.settings import Limits
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from serving.endpoint import Endpoint
 from serving.error_replies import ERRORS
 from serving.errors import ApiError
 from serving.metrics import ServerMetrics, read_counter, scrape
-from serving.schemas import EndpointReply, Reply
+from serving.replies import EndpointReply, Reply
 
 router = APIRouter(tags=["status"], responses=ERRORS)
 open_router = APIRouter(tags=["status"])  # says nothing about endpoints, and needs no token

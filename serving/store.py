@@ -14,12 +14,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.errors import ApiError
+from serving.replies import ConfigUpdate, EntityState
 from serving.schemas import (
     AiGateway,
-    ConfigUpdate,
     EndpointConfig,
     EndpointCreate,
-    EntityState,
     InferenceTable,
     RateLimit,
     ServedEntityInput,

@@ -16,6 +16,7 @@ from databricks.sdk.service.serving import (
 from typer.testing import CliRunner
 
 from deploy_endpoint import choose_registry, cli
+from deploying.bodies import config_body, gateway_body
 from deploying.desired import DesiredEndpoint, InferenceTable, RateLimit
 from deploying.endpoint import progress, shares
 from deploying.failure import explain
@@ -83,7 +84,7 @@ EVERYTHING = wish(
 
 class TestWish:
     def test_the_defaults(self) -> None:
-        assert wish().config() == {
+        assert config_body(wish()) == {
             "served_entities": [SERVED],
             "traffic_config": {"routes": [ROUTE]},
         }
@@ -163,7 +164,7 @@ class TestPlan:
     def test_each_change_is_one_update(self, fields: dict[str, Any]) -> None:
         changed = wish(**fields)
         assert plan(changed, shown()) == [
-            Step("PUT", "/api/2.0/serving-endpoints/grader/config", changed.config(), True)
+            Step("PUT", "/api/2.0/serving-endpoints/grader/config", config_body(changed), True)
         ]
 
     def test_a_variable_that_is_no_longer_wanted(self) -> None:
@@ -184,7 +185,7 @@ class TestPlan:
     def test_the_gateway_is_sent_when_it_differs(self) -> None:
         wanted = wish(rate_limits=(RateLimit(calls=60),))
         assert [s.path.rsplit("/", 1)[-1] for s in plan(wanted, shown())] == ["ai-gateway"]
-        assert plan(wanted, shown(ai_gateway={**wanted.gateway(), "guardrails": {}})) == []
+        assert plan(wanted, shown(ai_gateway={**gateway_body(wanted), "guardrails": {}})) == []
 
     def test_gateway_settings_that_were_not_named_stay(self) -> None:
         """The call replaces all settings, so those that stay must be sent again."""
@@ -481,7 +482,7 @@ class TestCommandLine:
             {
                 "method": "POST",
                 "path": "/api/2.0/serving-endpoints",
-                "body": {"name": "grader", "config": wish().config()},
+                "body": {"name": "grader", "config": config_body(wish())},
             }
         ]
 

@@ -24,15 +24,12 @@ from serving.openai_logprobs import chat_logprobs, text_logprobs
 from serving.openai_request import ChatRequest, CompletionRequest, chat_row, completion_rows
 from serving.openai_tools import Tools
 from serving.process import failure_of, open_log, tail
+from serving.replies import ConfigUpdate, Deployment, EntityState, Ready
 from serving.router import Router
 from serving.schemas import (
-    ConfigUpdate,
-    Deployment,
     EndpointConfig,
     EndpointCreate,
-    EntityState,
     RateLimit,
-    Ready,
     Route,
     ServedEntityInput,
     WorkloadType,
