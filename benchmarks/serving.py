@@ -184,6 +184,18 @@ def startup_seconds(uri: str) -> float:
     return float(json.loads(line.removeprefix(MARK))["seconds"])
 
 
+def start_seconds(uri: str, weights: str, rounds: int) -> dict[str, list[float]]:
+    """Ours and raw vLLM's, by turns."""
+    starts: dict[str, list[float]] = defaultdict(list)
+    for _ in range(rounds):
+        starts["predict"].append(startup_seconds(uri))
+        raw = RawVllm(weights, ENGINE_ARGS)
+        starts["raw"].append(raw.started_s)
+        raw.close()
+        tell({f"start_{name}_s": of[-1] for name, of in starts.items()})
+    return starts
+
+
 def first_answer(uri: str) -> None:
     """What `startup_seconds` runs."""
     began = time.perf_counter()
@@ -208,12 +220,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     registered = register_model(
         weights, "benchmark", engine_args=ENGINE_ARGS, settings={"served_deadline_s": 1800.0}
     )
-    starts: dict[str, list[float]] = defaultdict(list)
-    for _ in range(arguments.startups):
-        starts["predict"].append(startup_seconds(registered.uri))
-        raw = RawVllm(weights, ENGINE_ARGS)
-        starts["raw"].append(raw.started_s)
-        raw.close()
+    starts = start_seconds(registered.uri, weights, arguments.startups)
     speeds: dict[str, list[float]] = defaultdict(list)
     raw, subject = RawVllm(weights, ENGINE_ARGS), Subject(registered.uri)
     with subject.serving() as url:
@@ -222,7 +229,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             now = one_round(subject, raw, url, arguments.rows, arguments.tokens, round_)
             for name, speed in now.items():
                 speeds[name].append(speed)
-            print(json.dumps({"round": round_, **{k: round(v, 1) for k, v in now.items()}}))
+            tell({"round": round_, **now})
     raw.close()
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     return {
@@ -234,6 +241,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "rounds": arguments.rounds,
         "tokens_a_row": arguments.tokens,
     }
+
+
+def tell(facts: dict[str, float]) -> None:
+    """Progress, as one line of JSON."""
+    print(json.dumps({name: round(value, 1) for name, value in facts.items()}), flush=True)
 
 
 def prefix_cache_hit_rate() -> float:
