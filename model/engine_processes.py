@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable
+from collections.abc import Collection
 from multiprocessing.shared_memory import SharedMemory
 
 import psutil
@@ -31,18 +31,17 @@ def unclaimed() -> set[psutil.Process]:
     return found - _claimed.keys()
 
 
-def end(processes: Iterable[psutil.Process]) -> None:
+def end(processes: Collection[psutil.Process]) -> None:
     """Kills those that still run, waits until their memory is free again, and frees what they
     shared: vLLM's processes are killed before they have removed it, also in its own shutdown."""
-    segments = {process: _claimed.get(process) or _segments(process) for process in processes}
-    running = [process for process in segments if process.is_running()]
+    running = [process for process in processes if process.is_running()]
+    segments = set().union(*(_claimed.pop(process, set()) for process in processes))
+    segments.update(*(_segments(process) for process in running))
     for process in running:
         _kill(process)
     psutil.wait_procs(running, timeout=_END_WITHIN_S)
-    for name in set().union(*segments.values()):
+    for name in segments:
         _remove(name)
-    for process in segments:
-        _claimed.pop(process, None)
 
 
 def _family(pid: int) -> set[psutil.Process]:
