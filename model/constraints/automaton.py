@@ -11,7 +11,6 @@ import logging
 from collections.abc import Hashable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.constraints.json_parser import advance, start
 from model.constraints.masks import Mask, Masks, Threadwise
@@ -44,8 +43,10 @@ class Automaton:
         masks: Masks,
         stop_ids: frozenset[int],
         max_bytes: int = 64 << 20,
+        constraint_bytes: int = 0,
     ) -> None:
         self.constraint, self.masks, self.max_bytes = constraint, masks, max_bytes
+        self._constraint_bytes = constraint_bytes
         self._tokens = masks.vocabulary.tokens
         self.stop_ids = frozenset(i for i in stop_ids if 0 <= i < masks.vocabulary.size)
         self._stops = masks.vocabulary.pack(sorted(self.stop_ids))
@@ -66,7 +67,8 @@ class Automaton:
     def nbytes(self) -> int:
         """An upper estimate of the memory that is held."""
         return (
-            len(self._states) * _STATE_BYTES
+            self._constraint_bytes
+            + len(self._states) * _STATE_BYTES
             + self._transitions * _TRANSITION_BYTES
             + len(self._make) * _THREAD_BYTES
             + len(self._by_bytes) * self._stops.nbytes
@@ -76,7 +78,7 @@ class Automaton:
     def mask(self, state: State) -> Mask:
         """The packed mask, int32 [words], of the tokens allowed next. Do not change it."""
         if state.mask is None:
-            state.mask = self._shared(self._mask(state))
+            state.mask = self._mask(state)
         return state.mask
 
     def after(self, state: State, token: int) -> State | None:
@@ -120,10 +122,11 @@ class Automaton:
         found = self._threadwise.mask(state.threads)
         if state.can_end:
             found |= self._stops
-        if found.tobytes() == self._nothing:  # the vocabulary lacks a token that the text needs
+        packed = found.tobytes()
+        if packed == self._nothing:  # the vocabulary lacks a token that the text needs
             logger.warning("no token of the vocabulary can continue the answer; it is ended")
-            return self._stops
-        return found
-
-    def _shared(self, mask: NDArray[np.int32]) -> Mask:
-        return self._by_bytes.setdefault(mask.tobytes(), mask)
+            packed = self._stops.tobytes()
+        known = self._by_bytes.get(packed)
+        if known is None:
+            known = self._by_bytes[packed] = np.frombuffer(packed, dtype=np.int32)
+        return known

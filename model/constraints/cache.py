@@ -14,6 +14,9 @@ from model.constraints.vocabulary import Vocabulary
 MAX_BYTES = 512 << 20
 """What all automata of a vocabulary may hold together; rows in flight keep their own states."""
 
+_CONSTRAINT_BYTES, _CONSTRAINT_BYTES_A_CHARACTER = 20_000, 25  # measured over 239 schemas
+_LOOK_EVERY = 32  # rows of known constraints, which grow them too
+
 
 class Automata:
     """Finds or makes automata for one vocabulary; the least recently used go first."""
@@ -32,9 +35,17 @@ class Automata:
             if found is not None:
                 self._kept.move_to_end(key)
                 self.hits += 1
+                if self.hits % _LOOK_EVERY == 0:
+                    self._trim()
                 return found
             self.misses += 1
-        made = Automaton(compile_constraint(spec), self.masks, stop_ids, self.max_bytes // 2)
+        made = Automaton(
+            compile_constraint(spec),
+            self.masks,
+            stop_ids,
+            self.max_bytes // 2,
+            _CONSTRAINT_BYTES + _CONSTRAINT_BYTES_A_CHARACTER * len(spec.text),
+        )
         made.mask(made.start)
         with self._lock:
             found = self._kept.setdefault(key, made)

@@ -47,7 +47,7 @@ class Others:
 
 
 @dataclass(frozen=True)
-class Draft:
+class _Form:
     """An ObjectShape with places instead of nodes."""
 
     names: tuple[str, ...]
@@ -82,7 +82,7 @@ def object_shapes(
         others = tuple(_others(document, ordered, maps, allowed))
     else:
         others = ()
-    drafts = [Draft(tuple(names), values, others, frozenset(required))]
+    drafts = [_Form(tuple(names), values, others, frozenset(required))]
     for place in ordered:
         if "$exists" in place.keywords:
             drafts = [d for draft in drafts for d in _existing(document, draft, place, names_of)]
@@ -200,7 +200,7 @@ def _split(
     return found
 
 
-def _existing(document: Document, draft: Draft, place: Place, names_of: NamesOf) -> Iterable[Draft]:
+def _existing(document: Document, draft: _Form, place: Place, names_of: NamesOf) -> Iterable[_Form]:
     """The ways in which some property with a name and a value as `$exists` says can be there."""
     schema, value = place.keywords["$exists"]
     if not isinstance(schema, Place):
@@ -229,7 +229,7 @@ def _existing(document: Document, draft: Draft, place: Place, names_of: NamesOf)
 
 
 def _shape(
-    draft: Draft,
+    draft: _Form,
     pulls: Mapping[str, set[str]],
     make_node: MakeNode,
     least: int,
