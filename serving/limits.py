@@ -13,6 +13,7 @@ from serving.schemas import RateLimit
 
 MINUTE_S = 60.0
 MAX_CALLERS = 10_000
+ENFORCED = ("endpoint", "user")  # there are no groups and no principals here
 
 
 class BodyLimit:
@@ -67,9 +68,13 @@ class RateLimiter:
     def check(self, limits: Iterable[RateLimit], caller: str) -> None:
         """Count one call, or raise the 429 that says when to come back."""
         now = self._clock()
-        counted = [(limit, self._window(n, limit, caller, now)) for n, limit in enumerate(limits)]
+        counted = [
+            (limit, self._window(n, limit, caller, now))
+            for n, limit in enumerate(limits)
+            if limit.key in ENFORCED and limit.calls is not None
+        ]
         for limit, window in counted:
-            if limit.calls is not None and len(window) >= limit.calls:
+            if len(window) >= (limit.calls or 0):
                 raise _too_many(limit, window, now)
         for _, window in counted:
             window.append(now)

@@ -113,6 +113,14 @@ class TestKubernetes:
         assert metric is not None
         assert f"# TYPE {metric.group()} gauge" in metrics_text().decode()
 
+    def test_a_short_lull_drops_no_pod(self) -> None:
+        """KEDA's own cooldownPeriod counts only on the way to zero, where this never goes."""
+        spec = self.of("ScaledObject")["spec"]
+        assert spec["minReplicaCount"] > 0
+        assert "cooldownPeriod" not in spec
+        behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        assert behavior["scaleDown"]["stabilizationWindowSeconds"] >= 600
+
     def test_calls_under_way_have_their_time_to_end(self) -> None:
         pod = self.of("Deployment")["spec"]["template"]["spec"]
         pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]

@@ -73,6 +73,21 @@ class TestRateLimiter:
         now = 161.0
         limiter.check([self.limit], "ann")
 
+    def test_no_calls_at_all(self) -> None:
+        closed = RateLimit(renewal_period="minute", calls=0)
+        with pytest.raises(ApiError, match="0 calls a minute"):
+            RateLimiter().check([closed], "ann")
+
+    def test_limits_that_are_only_kept(self) -> None:
+        """Token limits, and limits of groups, which nobody here belongs to."""
+        kept = [
+            RateLimit(renewal_period="minute", tokens=1),
+            RateLimit(renewal_period="minute", calls=1, key="user_group", principal="team"),
+        ]
+        limiter = RateLimiter()
+        for _ in range(5):
+            limiter.check(kept, "ann")
+
     def test_a_refused_call_counts_for_no_limit(self) -> None:
         endpoint = RateLimit(renewal_period="minute", calls=3)
         limiter = RateLimiter(clock=lambda: 0.0)
