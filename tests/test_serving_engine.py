@@ -16,6 +16,9 @@ from openai import BadRequestError, NotFoundError, OpenAI
 
 from deploying.apply import deploy
 from deploying.desired import DesiredEndpoint
+from deploying.dtypes import cached_value
+from deploying.kv_cache import kv_cache, language_model
+from deploying.registered import read_version
 from scripts.worked_example import DOCUMENTS, PARAMS, Grade
 from tests.conftest import find_chromium
 from tests.live_endpoint import LiveEndpoint, alive, all_processes, parent_of, wait_for
@@ -230,6 +233,20 @@ def sum_of(live: LiveEndpoint, name: str, label: str = "") -> float:
     lines = requests.get(f"{live.url}/metrics", timeout=30).text.splitlines()
     samples = (line for line in lines if line.startswith(f"{name}{{") and label in line)
     return sum(float(line.rsplit(" ", 1)[1]) for line in samples)
+
+
+def test_the_pre_flights_cache_is_vllms(
+    live: LiveEndpoint, registered_model: Registered, engine_args: dict[str, Any]
+) -> None:
+    """As many tokens fit the cache that vLLM made as deploying's estimate says."""
+    assert live.ask(NAME, "Say hello.", params={"max_tokens": 1}).status_code == 200
+    text = requests.get(f"{live.url}/metrics", timeout=30).text
+    [info] = [line for line in text.splitlines() if line.startswith("vllm:cache_config_info{")]
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', info))
+    block, blocks = int(labels["block_size"]), int(labels["num_gpu_blocks"])
+    version = read_version(registered_model.name, registered_model.version)
+    token = kv_cache(language_model(version.hf_config), 1, 1).values(1) * cached_value(version)
+    assert blocks == engine_args["kv_cache_memory_bytes"] // (token * block)
 
 
 @pytest.fixture(scope="module")
