@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import pytest
@@ -111,3 +113,33 @@ def follow(automaton: Automaton, tokens: list[int], chance: random.Random) -> No
             break
         wanted = tokens[turn] if turn < len(tokens) else -1
         state = automaton.after(state, wanted if wanted in allowed else chance.choice(following))
+
+
+def test_several_threads_fill_masks_of_one_automaton() -> None:
+    chance = random.Random(3)
+    vocabulary = vocabulary_of(chance)
+    schema, instances = CASES["union"]
+    spec = ConstraintSpec("json", json.dumps(schema), extra_properties=True)
+    rows = [random_cut(vocabulary, json.dumps(one).encode(), chance) for one in instances * 6]
+
+    def masks_along(automaton: Automaton, tokens: list[int]) -> list[bytes]:
+        state, found = automaton.start, []
+        for token in tokens:
+            found.append(automaton.mask(state).tobytes())
+            after = automaton.after(state, token)
+            assert after is not None
+            state = after
+        return found
+
+    alone = Automaton(compile_constraint(spec), Masks(vocabulary), vocabulary.eos_ids)
+    expected = [masks_along(alone, row) for row in rows]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            shared = Automaton(compile_constraint(spec), Masks(vocabulary), vocabulary.eos_ids)
+            with ThreadPoolExecutor(len(rows)) as pool:
+                found = pool.map(masks_along, [shared] * len(rows), rows)
+                assert list(found) == expected
+    finally:
+        sys.setswitchinterval(interval)

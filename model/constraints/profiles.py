@@ -57,11 +57,13 @@ class Profile:
 
     def exits_of(self, trie: Trie, text: str) -> list[int]:
         """The exits where the content has ended as the text."""
-        if len(text) not in self._by_text:
-            found = self._by_text[len(text)] = {}
+        found = self._by_text.get(len(text))
+        if found is None:
+            found = {}
             for exit_ in self._by_length.get(len(text), ()):
                 found.setdefault(self.text_of(trie, exit_), []).append(exit_)
-        return self._by_text[len(text)].get(text, [])
+            self._by_text[len(text)] = found
+        return found.get(text, [])
 
     def text_of(self, trie: Trie, exit_: int) -> str:
         """The content that has ended at an exit."""

@@ -57,7 +57,10 @@ class Found:
 
 
 class Walker:
-    """Walks one tree for the threads of one automaton."""
+    """Walks one tree for the threads of one automaton.
+
+    Several threads of the process may walk at once: what is kept is kept only when it is complete.
+    """
 
     tree: Tree
 
@@ -182,8 +185,9 @@ class SuffixWalker(Walker):
         """bool [nodes]: the suffixes that the chain allows. Do not change it."""
         found = self._allowed.get(chain)
         if found is None:
-            found = self._allowed[chain] = np.zeros(self._size, dtype=np.bool_)
+            found = np.zeros(self._size, dtype=np.bool_)
             found[[0, *self._nodes(chain, 0)]] = True
+            self._allowed[chain] = found
         return found
 
     def _nodes(self, chain: Chain, node: int) -> list[int]:
