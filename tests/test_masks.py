@@ -12,6 +12,7 @@ import pytest
 
 from model.constraints.automaton import Automaton, State
 from model.constraints.compiling import compile_constraint
+from model.constraints.json_parser import advance
 from model.constraints.masks import Masks
 from model.constraints.spec import ConstraintSpec
 from model.constraints.vocabulary import Vocabulary
@@ -63,9 +64,17 @@ def vocabulary_of(chance: random.Random) -> Vocabulary:
 
 
 def tried(automaton: Automaton, state: State) -> set[int]:
-    tokens = automaton.masks.vocabulary.tokens
-    found = {i for i, text in enumerate(tokens) if text and automaton._after(state, i)}
-    return found | (automaton.stop_ids if state.can_end else set())
+    """The allowed tokens, found byte by byte; each leads to the same state as read as a whole."""
+    found = set(automaton.stop_ids) if state.can_end else set()
+    for token, text in enumerate(automaton.masks.vocabulary.tokens):
+        threads = state.threads if text else ()
+        for byte in text:
+            threads = advance(threads, byte)
+        after = automaton.after(state, token)
+        assert frozenset(threads) == frozenset(after.threads if after else ())
+        if threads:
+            found.add(token)
+    return found
 
 
 def random_cut(vocabulary: Vocabulary, text: bytes, chance: random.Random) -> list[int]:

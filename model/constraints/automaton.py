@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from model.constraints.json_parser import advance, start
+from model.constraints.json_parser import read, start
 from model.constraints.masks import Mask, Masks, Threadwise
 from model.constraints.shapes import Constraint
 from model.constraints.threads import Interner, Thread, Threads
@@ -92,11 +92,7 @@ class Automaton:
 
     def _after(self, state: State, token: int) -> State | None:
         text = self._tokens[token] if 0 <= token < len(self._tokens) else b""
-        threads = state.threads if text else ()
-        for byte in text:
-            threads = advance(threads, byte)
-            if not threads:
-                break
+        threads = read(state.threads, text) if text else ()
         return self._state(threads) if threads else None
 
     def _state(self, threads: Threads) -> State:

@@ -331,11 +331,19 @@ class Named(Content):
         self.make, self.object, self.node, self.depth = make, object_, node, object_.depth
 
     def push(self, code_point: int) -> Content | None:
-        trie = self.object.shape.trie
-        child = trie.children[self.node].get(code_point)
-        if child is None or not trie.reach[child] & self.object.open_names:
-            return None
-        return self.make(Named, self.object, child)
+        return self.extend(chr(code_point))
+
+    def extend(self, text: str) -> Content | None:
+        trie, node = self.object.shape.trie, self.node
+        for character in text:
+            child = trie.children[node].get(ord(character))
+            if child is None:
+                return None
+            node = child
+        return self.make(Named, self.object, node) if self._may_mean(node) else None
+
+    def _may_mean(self, node: int) -> bool:
+        return bool(self.object.shape.trie.reach[node] & self.object.open_names)
 
     def allows(self, low: int, high: int) -> bool:
         reached = self.object.shape.trie.reach_between(self.node, low, high)

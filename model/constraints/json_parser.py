@@ -6,13 +6,17 @@ script needs no decoding, and a token may end in the middle of a character.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 
 from lmformatenforcer import CharacterLevelParser
 
 from model.constraints.containers import Value
 from model.constraints.shapes import Constraint, StringLang
-from model.constraints.threads import Done, Interner, Plain, Text, Thread, Threads
+from model.constraints.threads import Done, Interner, Plain, String, Text, Thread, Threads
+
+_PLAIN = re.compile(rb"[ !#-\[\]-~]+").fullmatch
+"""Printable ASCII that needs no escape; other characters may be cut within their bytes."""
 
 
 def start(constraint: Constraint, make: Interner) -> Threads:
@@ -28,6 +32,16 @@ def advance(threads: Threads, byte: int) -> Threads:
     if len(threads) == 1:
         return threads[0].step(byte)
     return tuple(dict.fromkeys(after for thread in threads for after in thread.step(byte)))
+
+
+def read(threads: Threads, text: bytes) -> Threads:
+    """All threads after more bytes. Within strings, plain characters are read in one go."""
+    if _PLAIN(text) and all(type(t) is String and not t.partial for t in threads):
+        found = (after for t in threads if isinstance(t, String) for after in t.read(text.decode()))
+        return tuple(dict.fromkeys(found))
+    for byte in text:
+        threads = advance(threads, byte)
+    return threads
 
 
 class JsonParser(CharacterLevelParser):

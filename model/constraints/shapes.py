@@ -41,15 +41,18 @@ class StringLang:
     def is_counted(self) -> bool:
         return self.minimum > 0 or self.maximum is not None
 
-    def advance(self, state: int, length: int, code_point: int) -> tuple[int, int] | None:
-        """The place after one more character, or None where nothing can follow."""
-        after = self.dfa.step(state, code_point)
-        if after is None:
-            return None
+    def read(self, state: int, length: int, text: str) -> tuple[int, int] | None:
+        """The place after more characters, or None where nothing can follow."""
+        step = self.dfa.step
+        for character in text:
+            after = step(state, ord(character))
+            if after is None:
+                return None
+            state = after
         if not self.is_counted:
-            return after, 0
-        longer = self.lengthen(length, 1)
-        return (after, longer) if self.is_live(after, longer) else None
+            return state, 0
+        longer = self.lengthen(length, len(text))
+        return (state, longer) if self.is_live(state, longer) else None
 
     def lengthen(self, length: int, by: int) -> int:
         return length + by if self.maximum is not None else min(length + by, self.minimum)

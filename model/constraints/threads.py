@@ -110,6 +110,10 @@ class Content:
         """The content with one more character, or None where it could not be completed."""
         raise NotImplementedError
 
+    def extend(self, text: str) -> Content | None:
+        """The content with more characters, as if each were pushed."""
+        raise NotImplementedError
+
     def allows(self, low: int, high: int) -> bool:
         """Whether `push` takes some character from `low` to `high`."""
         raise NotImplementedError
@@ -131,7 +135,10 @@ class Plain(Content):
         self.depth = below.depth
 
     def push(self, code_point: int) -> Content | None:
-        place = self.lang.advance(self.state, self.length, code_point)
+        return self.extend(chr(code_point))
+
+    def extend(self, text: str) -> Content | None:
+        place = self.lang.read(self.state, self.length, text)
         return None if place is None else self.make(Plain, self.lang, *place, self.below)
 
     def allows(self, low: int, high: int) -> bool:
@@ -181,10 +188,13 @@ class Tracked(Content):
         return self.lang.dfa.counts[self.state] is None or not self.rests
 
     def push(self, code_point: int) -> Content | None:
-        place = self.lang.advance(self.state, self.length, code_point)
+        return self.extend(chr(code_point))
+
+    def extend(self, text: str) -> Content | None:
+        place = self.lang.read(self.state, self.length, text)
         if place is None:
             return None
-        text = self.text + chr(code_point)
+        text = self.text + text
         free = self.lang.dfa.counts[place[0]]
         if free is not None and free <= sum(taken.startswith(text) for taken in self.slot.avoid):
             return None
@@ -290,6 +300,11 @@ class Text(Thread):
     @property
     def can_end(self) -> bool:  # type: ignore[override]
         return not self.partial and bool(self.content.finish())
+
+    def read(self, text: str) -> Threads:
+        """The threads after characters that stand for themselves, read between characters."""
+        content = self.content.extend(text)
+        return () if content is None else (self.make(type(self), content, ()),)
 
     def _step(self, byte: int) -> Threads:
         return self._continue(byte) if self.partial else self._begin(byte)
