@@ -158,7 +158,7 @@ def test_the_command_scores_a_table_into_a_table(
     assert refused.exit_code == 2, refused.output
     assert "exists already" in refused.output
     spark.sql("DROP TABLE answers")
-    params = ["--max-tokens", "1", "--choice", '["a", "b"]', "--temperature", "0"]
+    params = ["--max-tokens", "4", "--choice", '["a", "b"]', "--temperature", "0"]
     done = CliRunner().invoke(score.app, [*command, *params])
     assert done.exit_code == 0, done.output
     assert {row["output"] for row in spark.table("answers").collect()} <= {"a", "b"}
