@@ -399,6 +399,11 @@ class Colon(Thread):
         return self.make(Value, self.node, self.below)
 
     @property
+    def alone(self) -> Colon:
+        """The same place with nothing known of what is around it but the depth."""
+        return self.make(Colon, self.node, self.phase, self.make(Hole, self.depth))
+
+    @property
     def first_bytes(self) -> Collection[int]:
         if self.phase == 0:
             return b":"

@@ -183,6 +183,8 @@ class SuffixWalker(Walker):
 
     def allowed(self, chain: Chain) -> NDArray[np.bool_]:
         """bool [nodes]: the suffixes that the chain allows. Do not change it."""
+        if not self._first(chain[0], 0).holes:
+            chain = chain[:1]
         found = self._allowed.get(chain)
         if found is None:
             found = np.zeros(self._size, dtype=np.bool_)
@@ -192,14 +194,19 @@ class SuffixWalker(Walker):
 
     def _nodes(self, chain: Chain, node: int) -> list[int]:
         thread, *rest = chain
+        found = self._first(thread, node)
+        if not found.holes or not rest:
+            return found.nodes
+        return [*found.nodes, *(n for hole in found.holes for n in self._nodes(tuple(rest), hole))]
+
+    def _first(self, thread: Thread, node: int) -> Found:
+        """What the first of a chain finds."""
         found = self._from.get((thread, node))
         if found is None:
             found = Found()
             self.visit(thread, node, found)
             self._from[thread, node] = found
-        if not found.holes or not rest:
-            return found.nodes
-        return [*found.nodes, *(n for hole in found.holes for n in self._nodes(tuple(rest), hole))]
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -261,7 +268,7 @@ class TrieWalker(Walker):
             found.masks.append(profile.inside)
             for rest, ends in self._profiles.endings(profile, content.rests):
                 text = _UNKNOWN if rest is None else content.text + rest
-                found.ends += [((after,), ends) for after in content.slot.resume(text)]
+                found.ends += [(_chain(after), ends) for after in content.slot.resume(text)]
         else:
             self._step(thread, node, found)
 
@@ -275,7 +282,14 @@ class TrieWalker(Walker):
         found.nodes += [at for at, reach in profile.nodes if reach & open_names]
         for index, ends in profile.longer:
             if open_names >> index & 1:
-                found.ends.append(((_after_name(content.object, index),), ends))
+                found.ends.append((_chain(_after_name(content.object, index)), ends))
+
+
+def _chain(thread: Thread) -> Chain:
+    """The thread, cut where what follows its first part depends on what came before."""
+    if isinstance(thread, Colon) and thread.below is not None and not thread.value.is_avoiding:
+        return thread.alone, thread.below
+    return (thread,)
 
 
 def _after_name(object_: Object, index: int) -> Thread:
