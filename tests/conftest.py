@@ -11,6 +11,7 @@ engine              the running engine of that version, the one that `loaded_mod
                     a test that kills or blocks an engine must build its own
 loaded_model        `mlflow.pyfunc.load_model` of that version, predicting on `engine`
 served_model        base URL of `mlflow models serve` over that version (an engine of its own)
+browser             a headless Chromium, driven by selenium
 
 Tests marked `gpu` skip without a GPU, `spark` without Java, `browser` without Chromium.
 """
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
     from model.engine import Engine
     from register import Registered
 
@@ -164,3 +167,25 @@ def served_model(registered_model: Registered) -> Iterator[str]:
     limit = {"MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT": str(PATIENCE_S)}
     with serve(registered_model.uri, limit) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    driver = shutil.which("chromedriver")
+    if driver is None:
+        pytest.skip("needs chromedriver (apt-get install chromium-driver)")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = find_chromium() or ""
+    for flag in (
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options, Service(executable_path=driver))
+    yield chrome
+    chrome.quit()

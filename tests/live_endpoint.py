@@ -75,6 +75,7 @@ class LiveEndpoint:
     def __init__(self, folder: Path, registry: str, *options: str, **environment: str) -> None:
         self.folder, self.registry, self.options = folder, registry, options
         self.environment = environment
+        self.headers: dict[str, str] = {}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -116,17 +117,19 @@ class LiveEndpoint:
             self.process.wait(START_S)
 
     def get(self, name: str) -> dict[str, Any]:
-        reply = requests.get(f"{self.url}/api/2.0/serving-endpoints/{name}", timeout=30)
+        url = f"{self.url}/api/2.0/serving-endpoints/{name}"
+        reply = requests.get(url, headers=self.headers, timeout=30)
         reply.raise_for_status()
         return dict(reply.json())
 
     def put_config(self, name: str, config: Mapping[str, Any]) -> requests.Response:
         url = f"{self.url}/api/2.0/serving-endpoints/{name}/config"
-        return requests.put(url, json=config, timeout=60)
+        return requests.put(url, json=config, headers=self.headers, timeout=60)
 
     def create(self, name: str, **entity: Any) -> requests.Response:
         body = {"name": name, "config": {"served_entities": [entity]}}
-        return requests.post(f"{self.url}/api/2.0/serving-endpoints", json=body, timeout=60)
+        url = f"{self.url}/api/2.0/serving-endpoints"
+        return requests.post(url, json=body, headers=self.headers, timeout=60)
 
     def settled(self, name: str) -> dict[str, Any]:
         """The endpoint once no update is under way."""
@@ -138,7 +141,7 @@ class LiveEndpoint:
     def ask(self, name: str, *prompts: str, timeout: float = 120, **more: Any) -> requests.Response:
         body = {"dataframe_records": [{"prompt": prompt} for prompt in prompts], **more}
         url = f"{self.url}/serving-endpoints/{name}/invocations"
-        return requests.post(url, json=body, timeout=timeout)
+        return requests.post(url, json=body, headers=self.headers, timeout=timeout)
 
     def children(self) -> list[int]:
         """The processes that the server has started and that live."""

@@ -219,6 +219,26 @@ class TestDatabricksSdk:
 
 
 class TestOpenAi:
+    def test_log_probabilities_whole_and_streamed(self, server: LiveEndpoint) -> None:
+        with OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+            asked: Any = {
+                "model": "steady",
+                "messages": [{"role": "user", "content": "a b"}],
+                "logprobs": True,
+                "top_logprobs": 2,
+            }
+            [choice] = client.chat.completions.create(**asked).choices
+            content = list((choice.logprobs and choice.logprobs.content) or ())
+            assert [entry.token for entry in content] == ["a", "b"]
+            assert [top.token for top in content[0].top_logprobs] == ["a", "x"]
+            chunks = client.chat.completions.create(**asked, stream=True)
+            streamed = [c.choices[0].logprobs for c in chunks if c.choices]
+            [last] = [found for found in streamed if found is not None]
+            assert last.content == content
+            [text] = client.completions.create(model="steady", prompt="a b", logprobs=1).choices
+            assert text.logprobs is not None
+            assert text.logprobs.text_offset == [0, 1]
+
     def test_a_stream_that_fails_midway_raises(self, server: LiveEndpoint) -> None:
         with OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
             stream = client.chat.completions.create(

@@ -8,6 +8,7 @@ row error, "env NAME" shows a variable; anything else comes back as it is. In a 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -51,11 +52,13 @@ class FakeEchoModel(mlflow.pyfunc.PythonModel):
         if command == "env":
             prompt = os.environ.get(argument, "")
         rejected = command == "reject"
+        told = [{"token": w, "logprob": -0.5, "others": {"x": -1.0}} for w in prompt.split()]
         return {
             "output": None if rejected else prompt,
             "finish_reason": "error" if rejected else "stop",
             "error": "INVALID_ROW: the fake was told to reject it" if rejected else None,
             "label": self.label,
+            "logprobs": None if record.get("logprobs") is None else json.dumps(told),
             "prompt_tokens": len(prompt.split()),
             "completion_tokens": len(prompt.split()),
         }
