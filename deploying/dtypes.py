@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deploying.hardware import Gpu
 from deploying.registered import Version
 
-DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
+DTYPE_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
+ALIASES = {"float": "float32", "half": "float16"}
+UNSTABLE_IN_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")  # vLLM refuses the pair
 # What vLLM quantizes to while it loads; every other method finds its weights quantized on disk.
 QUANTIZED_BYTES = {
     "fp8": 1.0,
@@ -26,31 +29,41 @@ def stored_dtype(hf_config: Mapping[str, Any]) -> str:
     """The dtype that the weight files are in."""
     nested = hf_config.get("text_config")
     config = {**hf_config, **nested} if isinstance(nested, Mapping) else hf_config
-    return str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    stored = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    return ALIASES.get(stored, stored)
 
 
-def compute_dtype(version: Version) -> str:
-    """The dtype that vLLM will compute in: the one asked for, or its choice for `auto`."""
+def compute_dtype(version: Version, gpu: Gpu | None = None) -> str:
+    """The dtype that vLLM computes in: the one asked for, or its choice for `auto`.
+
+    For `auto` it takes the stored one where the card has it and the architecture allows it.
+    """
     asked = str(version.engine_args.get("dtype") or "auto")
     if asked != "auto":
-        return asked if asked in DTYPE_BYTES else "bfloat16"
+        return ALIASES.get(asked, asked)
+    possible = ["bfloat16", "float16", "float32"]
+    if gpu is not None and not gpu.bfloat16:
+        possible.remove("bfloat16")
+    if version.hf_config.get("model_type") in UNSTABLE_IN_FLOAT16:
+        possible.remove("float16")
     stored = stored_dtype(version.hf_config)
-    return "float16" if stored in ("float16", "half", "float32") else "bfloat16"
+    return stored if stored in possible and stored != "float32" else possible[0]
 
 
-def weights_in_memory(version: Version) -> float:
+def weights_in_memory(version: Version, gpu: Gpu | None = None) -> float:
     """Bytes of the weights once loaded, over all GPUs."""
     method = version.engine_args.get("quantization")
     quantized = QUANTIZED_BYTES.get(str(method))
     if version.hf_config.get("quantization_config") or (method and quantized is None):
         return version.weights_bytes
     stored = DTYPE_BYTES.get(stored_dtype(version.hf_config), 2.0)
-    return version.weights_bytes / stored * (quantized or DTYPE_BYTES[compute_dtype(version)])
+    loaded = quantized or DTYPE_BYTES.get(compute_dtype(version, gpu), 2.0)
+    return version.weights_bytes / stored * loaded
 
 
-def cached_value(version: Version) -> float:
+def cached_value(version: Version, gpu: Gpu | None = None) -> float:
     """Bytes of one value in the KV cache: its own dtype, or else that of the computation."""
     asked = str(version.engine_args.get("kv_cache_dtype") or "auto")
     if asked == "auto":
-        return DTYPE_BYTES[compute_dtype(version)]
+        return DTYPE_BYTES.get(compute_dtype(version, gpu), 2.0)
     return next((size for begins, size in CACHED_BYTES.items() if asked.startswith(begins)), 2.0)

@@ -53,9 +53,9 @@ def estimate(version: Version, gpu: Gpu) -> Estimate:
     if not longest:
         raise CannotTell("neither max_model_len nor its config.json say how long requests may be")
     tokens = max(longest, 1)  # -1: vLLM takes the longest that fits
-    weights = weights_in_memory(version) / (tensor * pipeline)
+    weights = weights_in_memory(version, gpu) / (tensor * pipeline)
     weights = max(0.0, weights - float(args.get("cpu_offload_gb") or 0) * GIB)
-    request = kv_cache(config, tensor, pipeline).values(tokens) * cached_value(version)
+    request = kv_cache(config, tensor, pipeline).values(tokens) * cached_value(version, gpu)
     return Estimate(weights, request, _room(args, gpu, weights), tokens)
 
 

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deploying.desired import SECRET, DesiredEndpoint
-from deploying.dtypes import compute_dtype, weights_in_memory
-from deploying.hardware import CPU_MODEL_GIB, GIB, HARDWARE, Hardware, WorkloadType
+from deploying.dtypes import (
+    UNSTABLE_IN_FLOAT16,
+    compute_dtype,
+    stored_dtype,
+    weights_in_memory,
+)
+from deploying.hardware import CPU_MODEL_GIB, GIB, HARDWARE, Gpu, Hardware, WorkloadType
 from deploying.kv_cache import CannotTell
 from deploying.memory import estimate, gpus_needed
 from deploying.registered import Version, read_version
@@ -134,9 +139,7 @@ def _gpu_memory(name: str, version: Version, hardware: Hardware) -> Iterator[Che
     if wanted < there:
         detail = f"it uses {wanted} of {there}; register it with tensor_parallel_size={there}"
         yield Check(f"{name}: all GPUs used", "warning", detail)
-    if compute_dtype(version) == "bfloat16" and not hardware.gpu.bfloat16:
-        detail = f"{hardware.gpu.name} has no bfloat16; register with --engine-arg dtype=float16"
-        yield Check(f"{name}: dtype", "failed", detail)
+    yield from _dtype(f"{name}: dtype", version, hardware.gpu)
     try:
         found = estimate(version, hardware.gpu)
     except CannotTell as reason:
@@ -146,3 +149,16 @@ def _gpu_memory(name: str, version: Version, hardware: Hardware) -> Iterator[Che
     yield Check(
         name, "ok" if found.fits else "failed", found.describe() + (advice * (not found.fits))
     )
+
+
+def _dtype(name: str, version: Version, gpu: Gpu) -> Iterator[Check]:
+    """Whether the card and the architecture can compute in the dtype; nothing when all is well."""
+    stored, dtype = stored_dtype(version.hf_config), compute_dtype(version, gpu)
+    if dtype == "bfloat16" and not gpu.bfloat16:
+        detail = f"{gpu.name} has no bfloat16; register it without dtype, or with dtype=float16"
+        yield Check(name, "failed", detail)
+    elif dtype == "float16" and version.hf_config.get("model_type") in UNSTABLE_IN_FLOAT16:
+        detail = f"vLLM refuses float16 for {version.hf_config['model_type']}; leave dtype out"
+        yield Check(name, "failed", detail)
+    elif stored == "bfloat16" and not gpu.bfloat16:
+        yield Check(name, "warning", f"{gpu.name} has no bfloat16: vLLM computes in {dtype}")

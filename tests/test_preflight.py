@@ -11,8 +11,14 @@ import mlflow
 import pytest
 
 from deploying.desired import DesiredEndpoint
-from deploying.dtypes import QUANTIZED_BYTES, cached_value, compute_dtype, weights_in_memory
-from deploying.hardware import GIB, HARDWARE, WorkloadType
+from deploying.dtypes import (
+    QUANTIZED_BYTES,
+    UNSTABLE_IN_FLOAT16,
+    cached_value,
+    compute_dtype,
+    weights_in_memory,
+)
+from deploying.hardware import A10G, GIB, HARDWARE, T4, WorkloadType
 from deploying.kv_cache import CannotTell, kv_cache, language_model
 from deploying.memory import DEFAULT_UTILIZATION, Estimate, estimate, gpus_needed
 from deploying.preflight import Check, failures, preflight
@@ -120,16 +126,37 @@ class TestMemory:
     def test_dtypes_of_the_cache(self, args: dict[str, Any], size: float) -> None:
         assert cached_value(changed(**args)) == size
 
-    def test_the_dtype_vllm_chooses(self) -> None:
-        assert compute_dtype(LLAMA_8B) == "bfloat16"
-        assert compute_dtype(changed(dtype="half")) == "half"
-        assert compute_dtype(replace(LLAMA_8B, hf_config={"dtype": "float32"})) == "float16"
+    @pytest.mark.parametrize(
+        ("stored", "model_type", "on_a10g", "on_t4"),
+        [
+            ("bfloat16", "llama", "bfloat16", "float16"),
+            ("float16", "llama", "float16", "float16"),
+            ("float32", "llama", "bfloat16", "float16"),
+            ("bfloat16", "gemma2", "bfloat16", "float32"),
+            ("float16", "gemma2", "bfloat16", "float32"),
+        ],
+    )
+    def test_the_dtype_vllm_chooses(
+        self, stored: str, model_type: str, on_a10g: str, on_t4: str
+    ) -> None:
+        version = replace(LLAMA_8B, hf_config={"dtype": stored, "model_type": model_type})
+        assert compute_dtype(version, A10G) == on_a10g
+        assert compute_dtype(version, T4) == on_t4
+        asked = replace(version, engine_args={"dtype": "half"})
+        assert compute_dtype(asked, T4) == "float16"
+
+    def test_what_falls_back_to_float32_is_twice_as_large(self) -> None:
+        version = replace(LLAMA_8B, hf_config={"dtype": "bfloat16", "model_type": "gemma2"})
+        assert weights_in_memory(version, T4) == 2 * weights_in_memory(version, A10G)
+        assert cached_value(version, T4) == 2 * cached_value(version, A10G)
 
     def test_names_and_defaults_are_vllms(self) -> None:
+        import vllm.config.model
         from vllm.config.cache import CacheConfig
         from vllm.model_executor.layers.quantization import QuantizationMethods
 
         assert set(QUANTIZED_BYTES) <= set(get_args(QuantizationMethods))
+        assert set(UNSTABLE_IN_FLOAT16) == set(vllm.config.model._FLOAT16_NOT_SUPPORTED_MODELS)
         assert CacheConfig().gpu_memory_utilization == DEFAULT_UTILIZATION
 
 
@@ -205,7 +232,16 @@ class TestPreflight:
             ({}, {"workload_type": "CPU"}, "suits CPU"),
             ({}, {"workload_type": "CPU_LARGE"}, "suits CPU_LARGE"),
             ({}, {"workload_type": "CPU"}, "fits CPU"),
-            ({}, {"workload_type": "GPU_SMALL"}, "fits GPU_SMALL: dtype"),
+            (
+                {"engine_args": {"dtype": "bfloat16"}},
+                {"workload_type": "GPU_SMALL"},
+                "fits GPU_SMALL: dtype",
+            ),
+            (
+                {"engine_args": {"dtype": "half"}, "hf_config": {"model_type": "gemma2"}},
+                {},
+                "fits GPU_MEDIUM: dtype",
+            ),
             ({"weights_bytes": 30 * GIB}, {}, "fits GPU_MEDIUM"),
             ({"engine_args": {"tensor_parallel_size": 2}}, {}, "fits GPU_MEDIUM"),
             ({"engine_args": {"pipeline_parallel_size": 2}}, {}, "fits GPU_MEDIUM"),
@@ -216,6 +252,14 @@ class TestPreflight:
     ) -> None:
         verdicts = self.checks(monkeypatch, replace(LLAMA_8B, **change), **more)
         assert verdicts[f"main.ml.grader 3 {name}"] == "failed"
+
+    def test_another_dtype_than_the_stored_one_is_a_warning(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        small = replace(LLAMA_8B, weights_bytes=GIB)
+        verdicts = self.checks(monkeypatch, small, workload_type="GPU_SMALL")
+        assert verdicts[f"{MODEL} 3 fits GPU_SMALL: dtype"] == "warning"
+        assert "failed" not in verdicts.values()
 
     def test_idle_gpus_are_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         verdicts = self.checks(monkeypatch, LLAMA_8B, workload_type="MULTIGPU_MEDIUM")
