@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -25,16 +24,6 @@ NAMES = [
 PRIVATE = re.compile(
     r"/(?:root|home|tmp|work|opt|Users|usr|private)/|\b\d+\.\d+\.\d+\.\d+\b|file://"
 )
-
-# Not kept yet from a whole run; `python -m scripts.notebooks` keeps them, then empty this set.
-WITHOUT_OUTPUTS = {"06_spark", "07_ai_query"}
-
-
-def kept(name: str) -> Any:
-    """The name as a parameter; a known gap is an expected failure, and strict once it is closed."""
-    reason = "its outputs have not been kept yet"
-    marks = [pytest.mark.xfail(reason=reason)] if name in WITHOUT_OUTPUTS else []
-    return pytest.param(name, marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +52,7 @@ def test_it_runs(name: str, environment: tuple[dict[str, str], Path]) -> None:
     assert sum(cell.cell_type == "code" for cell in executed.cells) >= 2
 
 
-@pytest.mark.parametrize("name", [kept(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_kept_with_outputs_and_without_traces_of_a_machine(name: str) -> None:
     (path,) = notebooks.paths([name])
     notebook = nbformat.read(path, as_version=4)
