@@ -43,8 +43,9 @@ def install() -> None:
     _installed = True
     if report := os.environ.get(REPORT_VAR):
         logging.getLogger("vllm").addHandler(_Reporter(process, Path(report)))
-    if process.startswith(_ENGINE):  # its workers end with it by themselves
-        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Workers too: vLLM's own watch over their parent begins only when they are ready.
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    if process.startswith(_ENGINE):
         from model.constraint_metrics import meter  # constraints are compiled in this process
 
         meter()
