@@ -98,6 +98,7 @@ def test_a_stopped_process_is_killed_and_the_engine_rebuilt(engine: Engine) -> N
     meets_a_hang(engine, lambda core: core.send_signal(signal.SIGSTOP))
 
 
+@pytest.mark.slow
 def test_a_main_loop_that_never_answers_is_killed_and_rebuilt(
     engine: Engine, hold_main_thread: Callable[[psutil.Process], None]
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_step_may_take_longer_than_the_timeout(engine: Engine) -> None:
     assert (engine.health().ready, engine.health().rebuilds) == (True, rebuilds)
 
 
+@pytest.mark.slow
 def test_an_idle_engine_is_left_alone_until_one_of_its_processes_is_stopped(
     engine: Engine,
 ) -> None:
