@@ -9,6 +9,7 @@ from serving.error_replies import ERRORS
 from serving.invocations import forward
 from serving.openai_request import ChatRequest, CompletionRequest
 from serving.replies import Reply
+from serving.store import EndpointRecord
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
 
@@ -19,6 +20,10 @@ class ModelCard(Reply):
     created: int
     owned_by: str
 
+    @classmethod
+    def of(cls, record: EndpointRecord) -> ModelCard:
+        return cls(id=record.name, created=record.created_ms // 1000, owned_by=record.creator)
+
 
 class ModelList(Reply):
     object: str = "list"
@@ -28,18 +33,13 @@ class ModelList(Reply):
 @router.get("/v1/models", summary="Endpoints as models")
 async def list_models(endpoints: Endpoints) -> ModelList:
     """One model an endpoint."""
-    records = [endpoint.record for endpoint in endpoints.endpoints.values()]
-    cards = [
-        ModelCard(id=r.name, created=r.created_ms // 1000, owned_by=r.creator) for r in records
-    ]
-    return ModelList(data=cards)
+    return ModelList(data=[ModelCard.of(each.record) for each in endpoints.endpoints.values()])
 
 
 @router.get("/v1/models/{model}", summary="One endpoint as a model")
 async def get_model(model: str, endpoints: Endpoints) -> ModelCard:
     """404 when there is no such endpoint."""
-    record = endpoints.get(model).record
-    return ModelCard(id=record.name, created=record.created_ms // 1000, owned_by=record.creator)
+    return ModelCard.of(endpoints.get(model).record)
 
 
 @router.post("/serving-endpoints/chat/completions", include_in_schema=False)

@@ -330,9 +330,6 @@ class Named(Content):
     def __init__(self, make: Interner, object_: Object, node: int) -> None:
         self.make, self.object, self.node, self.depth = make, object_, node, object_.depth
 
-    def push(self, code_point: int) -> Content | None:
-        return self.extend(chr(code_point))
-
     def extend(self, text: str) -> Content | None:
         trie, node = self.object.shape.trie, self.node
         for character in text:

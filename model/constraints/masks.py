@@ -11,7 +11,7 @@ from model.constraints import trie_walk
 from model.constraints.gaps import Gaps
 from model.constraints.profiles import Mask, Profiles
 from model.constraints.suffixes import Ends
-from model.constraints.threads import Plain, String, Text, Thread, Threads, Tracked
+from model.constraints.threads import Plain, Text, Thread, Threads, Tracked
 from model.constraints.vocabulary import Vocabulary
 from model.constraints.walks import Chain, Found, SuffixWalker, TrieWalker
 
@@ -70,13 +70,15 @@ class Threadwise:
         return frozenset(map(self._key, threads))
 
     def _key(self, thread: Thread) -> Hashable:
-        if not isinstance(thread, String | Text) or thread.partial:
+        if not isinstance(thread, Text) or thread.partial:
             return thread
-        content, reach = thread.content, self._shared.profiles.reach
+        content = thread.content
         if isinstance(content, Plain):
-            place = content.lang.mask_place(content.state, content.length, reach)
-            return (type(thread), content.lang, place, content.below)
-        if isinstance(content, Tracked) and content.is_wide:
-            place = content.lang.mask_place(content.state, content.length, reach)
-            return (type(thread), content.lang, place, content.slot, content.rests)
-        return thread
+            after: Hashable = content.below
+        elif isinstance(content, Tracked) and content.is_wide:
+            after = (content.slot, content.rests)
+        else:
+            return thread
+        reach = self._shared.profiles.reach
+        place = content.lang.mask_place(content.state, content.length, reach)
+        return (type(thread), content.lang, place, after)

@@ -141,7 +141,7 @@ class Profiles:
             most = None if lang.maximum is None else lang.maximum - length
             return self._lengthwise(StringLang(lang.dfa), node).cut(least, most)
         walked = self._walk(lang, table_of(lang.dfa).json, state, length, node)
-        accepting = _member(lang.dfa.accepting, len(lang.dfa.edges))[walked.exit_states]
+        accepting = _accepting(lang, walked)
         if lang.is_counted:
             accepting &= _fits(lang, length, walked.exit_reads)
         exits, reads = walked.exits[accepting], walked.exit_reads[accepting]
@@ -165,7 +165,7 @@ class Profiles:
     def _number(self, lang: StringLang, state: int, node: int) -> Profile:
         table = table_of(lang.dfa).text
         walked = self.trie.walk(table.next, table.whole, state, node, self.suffixes.number_ends)
-        accepting = _member(lang.dfa.accepting, len(lang.dfa.edges))[walked.exit_states]
+        accepting = _accepting(lang, walked)
         accepting &= walked.exits != node  # there the number goes on below without a token
         return self._profile(
             walked.ids, walked.exits[accepting], walked.exit_reads[accepting], node
@@ -209,10 +209,11 @@ class Lengthwise:
         return self._profiles._profile(ids, walked.exits[fits], walked.exit_reads[fits], self._node)
 
 
-def _member(states: Collection[int], size: int) -> NDArray[np.bool_]:
-    found = np.zeros(size, dtype=np.bool_)
-    found[list(states)] = True
-    return found
+def _accepting(lang: StringLang, walked: Walked) -> NDArray[np.bool_]:
+    """bool [exits]: whether the automaton accepts there."""
+    accepts = np.zeros(len(lang.dfa.edges), dtype=np.bool_)
+    accepts[list(lang.dfa.accepting)] = True
+    return accepts[walked.exit_states]
 
 
 def _fits(lang: StringLang, length: int, reads: Int32) -> NDArray[np.bool_]:

@@ -108,10 +108,10 @@ class Content:
 
     def push(self, code_point: int) -> Content | None:
         """The content with one more character, or None where it could not be completed."""
-        raise NotImplementedError
+        return self.extend(chr(code_point))
 
     def extend(self, text: str) -> Content | None:
-        """The content with more characters, as if each were pushed."""
+        """The content with more characters, or None where it could not be completed."""
         raise NotImplementedError
 
     def allows(self, low: int, high: int) -> bool:
@@ -133,9 +133,6 @@ class Plain(Content):
     ) -> None:
         self.make, self.lang, self.state, self.length, self.below = make, lang, state, length, below
         self.depth = below.depth
-
-    def push(self, code_point: int) -> Content | None:
-        return self.extend(chr(code_point))
 
     def extend(self, text: str) -> Content | None:
         place = self.lang.read(self.state, self.length, text)
@@ -186,9 +183,6 @@ class Tracked(Content):
     def is_wide(self) -> bool:
         """Whether what must be avoided always can: nothing must, or the language is endless."""
         return self.lang.dfa.counts[self.state] is None or not self.rests
-
-    def push(self, code_point: int) -> Content | None:
-        return self.extend(chr(code_point))
 
     def extend(self, text: str) -> Content | None:
         place = self.lang.read(self.state, self.length, text)

@@ -80,14 +80,11 @@ class Vocabulary:
         if not isinstance(ids, np.ndarray):
             ids = np.fromiter(ids, dtype=np.int32)
         allowed[ids] = True
-        return self._pack_bools(allowed)
-
-    def unpack(self, mask: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The ids a packed mask allows, ascending."""
-        return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
-
-    def _pack_bools(self, allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
         packed = np.zeros(self.words * 4, dtype=np.uint8)
         bits = np.packbits(allowed, bitorder="little")
         packed[: len(bits)] = bits
         return packed.view("<i4").astype(np.int32, copy=False)
+
+    def unpack(self, mask: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The ids a packed mask allows, ascending."""
+        return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

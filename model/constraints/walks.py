@@ -113,7 +113,7 @@ class Walker:
         for begin in gap.begins:
             children = self.tree.children(begin)
             if isinstance(thread, Array):
-                for value in thread.values if children else ():
+                for value in thread.values:
                     self._value(value, begin, found)
             elif _QUOTE in children:
                 found.nodes.append(children[_QUOTE])
