@@ -38,6 +38,7 @@ from benchmarks.raw_vllm import MARK, ROOT, RawVllm
 CLIENTS, ROWS_A_CLIENT = 16, 4
 BATCH = CLIENTS * ROWS_A_CLIENT
 WEIGHTS = ROOT / ".cache" / "smollm2-135m-instruct"
+os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # raw vLLM computes on as many cores
 ENGINE_ARGS = {
     "max_model_len": 2048,
     "max_num_seqs": 64,

@@ -145,7 +145,8 @@ class Client:
 
         self._ledger.send(len(rows))
         ended = 0
-        pieces = self._subject.pyfunc.predict_stream(pd.DataFrame(rows))
+        # MLflow's own predict_stream takes one row at a time
+        pieces = self._subject.python_model.predict_stream(None, pd.DataFrame(rows))
         try:
             for number, piece in enumerate(pieces):
                 ended += _is_last(piece)

@@ -27,6 +27,7 @@ from model.errors import ConfigError
 from model.metrics import engine_process_metrics
 from model.reasoning import ReasoningSplitter
 
+FEW_CORES = 4
 _one_at_a_time = threading.Lock()  # `_spawnable` and the report change state of the whole process
 
 
@@ -91,6 +92,15 @@ def _defaults() -> dict[str, Any]:
     return defaults
 
 
+def _use_every_core() -> None:
+    """On a CPU with few cores, has vLLM compute on all of them.
+
+    vLLM keeps one core for its scheduler, which is half of two; the scheduler mostly waits.
+    """
+    if current_platform.is_cpu() and len(psutil.Process().cpu_affinity()) <= FEW_CORES:
+        os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
+
+
 _MAIN_MARKS = ("__file__", "__spec__")
 
 
@@ -102,6 +112,7 @@ def _spawnable() -> Iterator[None]:
     for; and they import vLLM by name, so that they need not run the caller's script again.
     """
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # a fork copies held locks
+    _use_every_core()
     settings = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     main = sys.modules["__main__"]
     hidden = {name: main.__dict__.pop(name) for name in _MAIN_MARKS if name in main.__dict__}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import gc
 import logging
 import threading
 import time
@@ -200,6 +201,8 @@ class Supervisor:
         await self._fail_rows()
         dead.shutdown(timeout=0)
         end(self._processes)
+        del dead
+        gc.collect()  # an AsyncLLM refers to itself, and its 50 MB would stay for hours
         if not self._proven:
             self._failed("it died before it had answered a row")
         while self._llm is None and self._state is State.REBUILDING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any, Protocol
 
 from fastapi import Request, Response
 from mlflow.pyfunc import PyFuncModel
@@ -40,17 +40,29 @@ async def while_connected(request: Request, answer: Coroutine[Any, Any, Response
     return Response(status_code=CLIENT_CLOSED) if task.cancelled() else task.result()
 
 
+class Caller(Protocol):
+    """Whose calls a model gives up once it has left."""
+
+    def leave(self) -> None: ...
+
+
+class _Unheard:
+    """The caller of a model that cannot be told; its calls run on to their end."""
+
+    def leave(self) -> None:
+        return
+
+
+def calling(model: PyFuncModel) -> AbstractContextManager[Caller]:
+    """Calls to the model made inside, in this context and copies of it, belong to one caller."""
+    own = getattr(model.unwrap_python_model(), "calling", None)
+    return nullcontext(_Unheard()) if own is None else own()
+
+
 @asynccontextmanager
 async def as_caller(request: Request, model: PyFuncModel) -> AsyncIterator[None]:
-    """Predictions made inside are given up by the model when the client hangs up, and with us.
-
-    A model without a `calling` of its own runs on to its end.
-    """
-    calling = getattr(model.unwrap_python_model(), "calling", None)
-    if calling is None:
-        yield
-        return
-    with calling() as caller:
+    """Predictions made inside are given up by the model when the client hangs up, and with us."""
+    with calling(model) as caller:
         try:
             async with on_hang_up(request, caller.leave):
                 yield

@@ -29,7 +29,7 @@ async def chat(request: ChatRequest, http: Request) -> Response:
     tools = Tools.of(request)
     row = chat_row(request, tools)
     if request.stream:
-        return await event_stream(lambda: chat_chunks(model, row, request, tools))
+        return await event_stream(http, model, lambda: chat_chunks(model, row, request, tools))
     answers = await _predict(http, [row])
     return JSONResponse(chat_reply(request, answers[0], tools))
 
@@ -40,7 +40,7 @@ async def complete(request: CompletionRequest, http: Request) -> Response:
     model = http.app.state.model
     rows = completion_rows(request)
     if request.stream:
-        return await event_stream(lambda: text_chunks(model, rows, request))
+        return await event_stream(http, model, lambda: text_chunks(model, rows, request))
     return JSONResponse(text_reply(request, await _predict(http, rows)))
 
 

@@ -64,10 +64,11 @@ async def invocations(request: Request) -> Response:
     """MLflow's own route; a JSON payload with `"stream": true` is answered with events."""
     body = await request.body()
     content_type = request.headers.get("content-type", JSON)
+    model = request.app.state.model
     payload = _streaming_payload(body, content_type)
     if payload is not None:
-        return await event_stream(lambda: _stream(request.app.state.model, payload))
-    async with as_caller(request, request.app.state.model):
+        return await event_stream(request, model, lambda: _stream(model, payload))
+    async with as_caller(request, model):
         return await _score(request.app.state.mlflow, body, content_type)
 
 

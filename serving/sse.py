@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+from fastapi import Request
+from mlflow.pyfunc import PyFuncModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from serving.errors import ApiError
+from serving.hang_up import Caller, calling, on_hang_up
 from serving.mlflow_errors import from_exception
 
 MAX_WAITING = 64
@@ -24,14 +28,18 @@ def event(data: Any) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False, default=str)}\n\n".encode()
 
 
-async def event_stream(start: Callable[[], Iterator[Any]]) -> StreamingResponse:
-    """The chunks of `start()` as events, then `[DONE]`; `start` runs in a thread.
+async def event_stream(
+    request: Request, model: PyFuncModel, start: Callable[[], Iterator[Any]]
+) -> StreamingResponse:
+    """The chunks of `start()`, which asks the model in a thread, as events, then `[DONE]`.
 
     An error before the first chunk is raised as ApiError, a later one becomes the last event.
     """
-    pump = Pump(start)
+    with calling(model) as caller:
+        pump = Pump(start, caller)
     try:
-        first = await pump.next()
+        async with on_hang_up(request, pump.stop):
+            first = await pump.next()
     except BaseException:
         pump.stop()
         raise
@@ -65,16 +73,18 @@ async def _events(pump: Pump, item: Any) -> AsyncIterator[bytes]:
 class Pump:
     """Runs a blocking iterator in a thread of its own, a bounded number of items ahead.
 
-    The iterator is closed by the thread that runs it, so never while it is computing.
+    The iterator is closed by the thread that runs it, so never while it is computing; `caller`,
+    whose context the thread inherits, ends a computation that nobody waits for.
     """
 
-    def __init__(self, start: Callable[[], Iterator[Any]]) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], Iterator[Any]], caller: Caller) -> None:
+        self._start, self._caller = start, caller
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Any] = asyncio.Queue()
         self._room = threading.Semaphore(MAX_WAITING)
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="stream", daemon=True).start()
+        inside = contextvars.copy_context().run
+        threading.Thread(target=inside, args=(self._run,), name="stream", daemon=True).start()
 
     async def next(self) -> Any:
         """The next item, or the end mark. Raises ApiError where the iterator failed."""
@@ -85,9 +95,10 @@ class Pump:
         return item
 
     def stop(self) -> None:
-        """Ask the thread to close the iterator; it does so after the item it is computing."""
+        """Ask the thread to close the iterator, now rather than at its next item."""
         self._stopped.set()
         self._room.release()
+        self._caller.leave()
 
     def _run(self) -> None:
         try:

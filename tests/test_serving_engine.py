@@ -223,6 +223,16 @@ def test_a_client_that_hangs_up_has_its_rows_aborted(live: LiveEndpoint, path: s
     assert rows_that_ended(live, "DEADLINE_EXCEEDED") == 0
 
 
+def test_a_stream_left_before_its_first_token_is_aborted(live: LiveEndpoint) -> None:
+    before = rows_that_ended(live, "CANCELLED")
+    prompt = " ".join(f"City {n} is old." for n in range(200))  # seconds to read
+    body = {"dataframe_records": [{"prompt": prompt}], "params": {"max_tokens": 500}}
+    url = f"{live.url}/serving-endpoints/{NAME}/invocations"
+    with pytest.raises(requests.ReadTimeout):  # which closes the connection
+        requests.post(url, json={**body, "stream": True}, timeout=0.5)
+    wait_for(lambda: rows_that_ended(live, "CANCELLED") > before, "the row was given up", 60)
+
+
 def rows_that_ended(live: LiveEndpoint, outcome: str) -> float:
     return sum_of(live, "formline_rows_total", f'outcome="{outcome}"')
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import mlflow
 import pytest
 from starlette.testclient import TestClient
 
+from model.caller import Caller, calling, current_caller
 from serving import sse
 from serving.scoring_app import build_scoring_app
 from tests.live_endpoint import save_fake
@@ -132,7 +134,7 @@ class TestPump:
                 closed.append(True)
 
         async def scenario() -> list[Any]:
-            pump = sse.Pump(endless)
+            pump = sse.Pump(endless, Caller())
             read = await self.read(pump, 200)
             pump.stop()
             return read
@@ -142,6 +144,28 @@ class TestPump:
         while not closed:
             assert time.monotonic() < limit
             time.sleep(0.01)
+
+    def test_a_reader_that_leaves_ends_what_is_computed(self) -> None:
+        """Before the first item, too."""
+        import asyncio
+
+        ended = threading.Event()
+
+        def computing() -> Iterator[int]:
+            woken = threading.Event()
+            with current_caller().waiting(woken.set):
+                if woken.wait(30) and current_caller().left:
+                    ended.set()
+            yield 1
+
+        async def scenario() -> None:
+            with calling() as caller:
+                pump = sse.Pump(computing, caller)
+            await asyncio.sleep(0.1)
+            pump.stop()
+
+        asyncio.run(scenario())
+        assert ended.wait(20)
 
     def test_runs_ahead_of_its_reader_by_a_bounded_number(self) -> None:
         import asyncio
@@ -154,7 +178,7 @@ class TestPump:
                 yield number
 
         async def scenario() -> int:
-            pump = sse.Pump(counted)
+            pump = sse.Pump(counted, Caller())
             await self.read(pump, 10)
             await asyncio.sleep(0.2)
             ahead = len(made)

@@ -15,7 +15,7 @@ import numpy as np
 from model.constraints.json_parser import read, start
 from model.constraints.masks import Mask, Masks, Threadwise
 from model.constraints.shapes import Constraint
-from model.constraints.threads import Interner, Thread, Threads
+from model.constraints.threads import Interner, Threads
 
 logger = logging.getLogger("formline.constraints")
 
@@ -56,7 +56,7 @@ class Automaton:
 
     def _forget(self) -> None:
         self._make.clear()
-        self._states: dict[frozenset[Thread], State] = {}
+        self._states: dict[Hashable, State] = {}
         self._by_key: dict[Hashable, Mask] = {}
         self._by_bytes: dict[bytes, Mask] = {}
         self._threadwise = Threadwise(self.masks)
@@ -96,7 +96,7 @@ class Automaton:
         return self._state(threads) if threads else None
 
     def _state(self, threads: Threads) -> State:
-        key = frozenset(threads)
+        key = threads[0] if len(threads) == 1 else frozenset(threads)
         found = self._states.get(key)
         if found is None:
             found = self._states.setdefault(key, State(threads))

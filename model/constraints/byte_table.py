@@ -41,6 +41,12 @@ class ByteTable:
     whole: int
     targets: tuple[tuple[int, ...], ...]
 
+    def after(self, state: int, text: bytes) -> int:
+        """The state after more bytes, or DEAD."""
+        for byte in text:
+            state = int(self.next[state, byte])
+        return state
+
 
 @dataclass(frozen=True, eq=False)
 class ByteTables:

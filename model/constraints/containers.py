@@ -299,9 +299,11 @@ class Object(Container):
 
     def taken(self, index: int) -> frozenset[str]:
         """The names that are not free for a class: listed ones and extras that came."""
+        listed = self.shape.taken[index]
+        if not self.extras:
+            return listed
         lang = self.shape.classes[index].lang
-        came = (name for name in self.extras if lang.dfa.matches(name))
-        return self.shape.taken[index].union(came)
+        return listed.union(name for name in self.extras if lang.dfa.matches(name))
 
     def begin_part(self, byte: int) -> Threads:
         if byte != _QUOTE:
@@ -394,11 +396,6 @@ class Colon(Thread):
     @property
     def value(self) -> Value:
         return self.make(Value, self.node, self.below)
-
-    @property
-    def alone(self) -> Colon:
-        """The same place with nothing known of what is around it but the depth."""
-        return self.make(Colon, self.node, self.phase, self.make(Hole, self.depth))
 
     @property
     def first_bytes(self) -> Collection[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from model.constraints.containers import AFTER_COMMA, AFTER_VALUE, Container
 from model.constraints.shapes import Style
@@ -23,8 +23,7 @@ class Tree(Protocol):
     def children(self, node: int) -> dict[int, int]: ...
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """What of a container matters in a gap."""
 
     style: Style

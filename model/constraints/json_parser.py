@@ -36,12 +36,22 @@ def advance(threads: Threads, byte: int) -> Threads:
 
 def read(threads: Threads, text: bytes) -> Threads:
     """All threads after more bytes. Within strings, plain characters are read in one go."""
-    if _PLAIN(text) and all(type(t) is String and not t.partial for t in threads):
-        found = (after for t in threads if isinstance(t, String) for after in t.read(text.decode()))
-        return tuple(dict.fromkeys(found))
+    found = _read_plain(threads, text.decode()) if _PLAIN(text) else None
+    if found is not None:
+        return found
     for byte in text:
         threads = advance(threads, byte)
     return threads
+
+
+def _read_plain(threads: Threads, text: str) -> Threads | None:
+    """The threads after plain characters; None unless all are within strings."""
+    found: list[Thread] = []
+    for thread in threads:
+        if type(thread) is not String or thread.partial:
+            return None
+        found += thread.read(text)
+    return tuple(found) if len(found) < 2 else tuple(dict.fromkeys(found))
 
 
 class JsonParser(CharacterLevelParser):

@@ -11,7 +11,7 @@ from model.constraints import trie_walk
 from model.constraints.gaps import Gaps
 from model.constraints.profiles import Mask, Profiles
 from model.constraints.suffixes import Ends
-from model.constraints.threads import Plain, Text, Thread, Threads, Tracked
+from model.constraints.threads import Plain, Text, Thread, Threads, Tracked, spelled
 from model.constraints.vocabulary import Vocabulary
 from model.constraints.walks import Chain, Found, SuffixWalker, TrieWalker
 
@@ -46,14 +46,21 @@ class Threadwise:
         found = Found()
         for thread in threads:
             self._trie.visit(thread, 0, found)
-        mask = self._vocabulary.empty_mask()
-        for part in {id(part): part for part in found.masks}.values():
-            mask |= part
-        trie = self._vocabulary.trie
-        nodes = np.array(found.nodes, dtype=np.int32)
-        trie_walk.set_nodes(mask, trie.first_token, trie.token_ids, nodes)
+        mask = self._union(found.masks)
+        if found.nodes:
+            trie, nodes = self._vocabulary.trie, np.array(found.nodes, dtype=np.int32)
+            trie_walk.set_nodes(mask, trie.first_token, trie.token_ids, nodes)
         self._allow_ends(mask, found.ends)
         return mask
+
+    def _union(self, masks: list[Mask]) -> Mask:
+        if not masks:
+            return self._vocabulary.empty_mask()
+        first, *others = {id(mask): mask for mask in masks}.values()
+        found = first.copy()
+        for other in others:
+            found |= other
+        return found
 
     def _allow_ends(self, mask: Mask, found: list[tuple[Chain, Ends]]) -> None:
         """Content may end where the rest of a token is allowed after it."""
@@ -70,15 +77,14 @@ class Threadwise:
         return frozenset(map(self._key, threads))
 
     def _key(self, thread: Thread) -> Hashable:
-        if not isinstance(thread, Text) or thread.partial:
+        if not isinstance(thread, Text):
             return thread
-        content = thread.content
+        content, profiles = thread.content, self._shared.profiles
         if isinstance(content, Plain):
             after: Hashable = content.below
-        elif isinstance(content, Tracked) and content.is_wide:
+        elif isinstance(content, Tracked) and content.is_wide and not thread.partial:
             after = (content.slot, content.rests)
         else:
             return thread
-        reach = self._shared.profiles.reach
-        place = content.lang.mask_place(content.state, content.length, reach)
-        return (type(thread), content.lang, place, after)
+        place = profiles.place(content.lang, content.state, content.length, spelled(thread.partial))
+        return (type(thread), content.lang, place, thread.partial, after)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-
 from model.constraints.shapes import NameTrie
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.trie import Trie
@@ -20,6 +18,8 @@ Spelling = tuple[bytes, ...]
 """Per byte the bytes it may be."""
 
 _QUOTE = ord('"')
+_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
+"""Characters that are written as themselves, in one byte."""
 _SHORT = {ord(c): letter.encode() for c, letter in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)}
 
 
@@ -27,12 +27,14 @@ _SHORT = {ord(c): letter.encode() for c, letter in zip('"\\\b\f\n\r\t', '"\\bfnr
 class NameProfile:
     """Below a node of the vocabulary's trie, with the names read up to a node of theirs.
 
-    nodes   a node of the vocabulary's trie within a name, or just after its closing quote, with
-            the bit set of the names that it may mean
+    within  a node of the vocabulary's trie within a name, and the bit set of the names that it may
+            mean
+    after   a node just after a closing quote, and the index of the name
     longer  the index of a name, and the tokens that go on after its closing quote
     """
 
-    nodes: list[tuple[int, int]] = field(default_factory=list)
+    within: list[tuple[int, int]] = field(default_factory=list)
+    after: list[tuple[int, int]] = field(default_factory=list)
     longer: list[tuple[int, Ends]] = field(default_factory=list)
 
 
@@ -52,7 +54,7 @@ class NameProfiles:
 
     @property
     def nbytes(self) -> int:
-        return sum(300 + 100 * len(each.nodes) for each in self._kept.values())
+        return sum(300 + 100 * len(each.within) for each in self._kept.values())
 
     def _build(self, name_node: int, node: int) -> NameProfile:
         found = NameProfile()
@@ -65,20 +67,35 @@ class NameProfiles:
             index = self._names.name[name_node]
             if index >= 0 and _QUOTE in children:
                 self._end(index, children[_QUOTE], found)
-            for code_point, name_child in self._names.children[name_node].items():
-                reach = self._names.reach[name_child]
-                for spelling in spellings(code_point):
-                    for child, is_whole in self._spell(spelling, node):
-                        found.nodes.append((child, reach))
-                        if is_whole:
-                            pending.append((name_child, child))
+            following = self._names.children[name_node]
+            for byte in following.keys() & children.keys() & _PLAIN:
+                name_child, child = following[byte], children[byte]
+                found.within.append((child, self._names.reach[name_child]))
+                pending.append((name_child, child))
+            if self._names.has_escapes:
+                self._spell_others(following, node, found, pending)
         return found
 
+    def _spell_others(
+        self,
+        following: dict[int, int],
+        node: int,
+        found: NameProfile,
+        pending: list[tuple[int, int]],
+    ) -> None:
+        """Goes on with the characters that are not one byte which stands for itself."""
+        for code_point in following.keys() - _PLAIN:
+            name_child = following[code_point]
+            for spelling in spellings(code_point):
+                for child, is_whole in self._spell(spelling, node):
+                    found.within.append((child, self._names.reach[name_child]))
+                    if is_whole:
+                        pending.append((name_child, child))
+
     def _end(self, index: int, after: int, found: NameProfile) -> None:
-        found.nodes.append((after, 1 << index))
+        found.after.append((after, index))
         if self._trie.children(after):
-            ends = self._suffixes.ends_at(np.array([after], dtype=np.int32))
-            found.longer.append((index, ends))
+            found.longer.append((index, self._suffixes.ends_below(after)))
 
     def _spell(self, spelling: Spelling, node: int) -> Iterator[tuple[int, bool]]:
         """The nodes on the way, and whether the character is complete there."""
@@ -96,10 +113,8 @@ class NameProfiles:
 
 @lru_cache(maxsize=4096)
 def spellings(code_point: int) -> tuple[Spelling, ...]:
-    """The ways to write a character in a JSON string, but for escapes that nobody needs."""
+    """The ways to write a character that is not plain, but for escapes that nobody needs."""
     raw: Spelling = tuple(bytes([byte]) for byte in chr(code_point).encode())
-    if 0x20 <= code_point < 0x7F and code_point not in _SHORT:
-        return (raw,)
     found = [raw] if code_point >= 0x7F else []
     if code_point in _SHORT:
         found.append((b"\\", _SHORT[code_point]))

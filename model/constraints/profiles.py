@@ -55,15 +55,22 @@ class Profile:
     def _by_text(self) -> dict[int, dict[str, list[int]]]:
         return {}
 
-    def exits_of(self, trie: Trie, text: str) -> list[int]:
-        """The exits where the content has ended as the text."""
-        found = self._by_text.get(len(text))
+    def exits_of(self, trie: Trie, texts: Collection[str]) -> set[int]:
+        """The exits where the content has ended as one of the texts."""
+        found: set[int] = set()
+        for text in texts:
+            if len(text) in self._by_length:
+                found.update(self._exits_by_text(trie, len(text)).get(text, ()))
+        return found
+
+    def _exits_by_text(self, trie: Trie, length: int) -> dict[str, list[int]]:
+        found = self._by_text.get(length)
         if found is None:
             found = {}
-            for exit_ in self._by_length.get(len(text), ()):
+            for exit_ in self._by_length[length]:
                 found.setdefault(self.text_of(trie, exit_), []).append(exit_)
-            self._by_text[len(text)] = found
-        return found.get(text, [])
+            self._by_text[length] = found
+        return found
 
     def text_of(self, trie: Trie, exit_: int) -> str:
         """The content that has ended at an exit."""
@@ -86,23 +93,35 @@ class Profiles:
         self.reach, self.max_bytes, self.used_bytes = vocabulary.max_token_length, max_bytes, 0
         self.suffixes = Suffixes(self.trie)
         self._kept: OrderedDict[tuple[object, ...], Profile] = OrderedDict()
-        self._by_length: dict[tuple[StringLang, int], Lengthwise] = {}
+        self._by_length: dict[tuple[StringLang, int, int], Lengthwise] = {}
 
-    def string(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
-        """Inside a JSON string, between characters."""
-        state, length = lang.mask_place(state, length, self.reach)
-        key = ("string", lang, state, length, node)
-        return self._get(key, lambda: self._string(lang, state, length, node))
+    def string(
+        self, lang: StringLang, state: int, length: int, node: int, within: bytes = b""
+    ) -> Profile:
+        """Inside a JSON string; `within` are the bytes read so far of an incomplete character."""
+        place = self.place(lang, state, length, within)
+        key = ("string", lang, place, within, node)
+        return self._get(key, lambda: self._string(lang, place, within, node))
 
     def number(self, lang: StringLang, state: int, node: int) -> Profile:
         """Inside a number."""
         return self._get(("number", lang, state, node), lambda: self._number(lang, state, node))
 
-    def text(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
-        """Inside plain text, which ends with the answer."""
-        state, length = lang.mask_place(state, length, self.reach)
-        key = ("text", lang, state, length, node)
-        return self._get(key, lambda: self._text(lang, state, length, node))
+    def text(
+        self, lang: StringLang, state: int, length: int, node: int, within: bytes = b""
+    ) -> Profile:
+        """Inside plain text, which ends with the answer; `within` as in `string`."""
+        place = self.place(lang, state, length, within)
+        key = ("text", lang, place, within, node)
+        return self._get(key, lambda: self._text(lang, place, within, node))
+
+    def place(
+        self, lang: StringLang, state: int, length: int, within: bytes = b""
+    ) -> tuple[int, int]:
+        """Equal where equal tokens can come next: the state, and the length where it matters."""
+        if within:
+            length = lang.lengthen(length, 1)  # no character of the walk counts this one
+        return lang.mask_place(state, length, self.reach)
 
     def endings(
         self, profile: Profile, avoid: Collection[str]
@@ -112,7 +131,7 @@ class Profiles:
         They come with the text where they may hold a second one, which may not be the same; for
         all others, all at once, it does not matter.
         """
-        taken = {exit_ for text in avoid for exit_ in profile.exits_of(self.trie, text)}
+        taken = profile.exits_of(self.trie, avoid)
         exits, ends = profile.exits.tolist(), profile.ends
         if taken:
             exits = [exit_ for exit_ in exits if exit_ not in taken]
@@ -120,7 +139,7 @@ class Profiles:
         near, far = self.suffixes.near_and_far(ends)
         yield None, near
         for exit_ in exits if len(far.ids) else ():
-            _, far = self.suffixes.near_and_far(self.suffixes.ends_at(np.array([exit_], np.int32)))
+            _, far = self.suffixes.near_and_far(self.suffixes.ends_below(exit_))
             if len(far.ids):
                 yield profile.text_of(self.trie, exit_), far
 
@@ -135,12 +154,16 @@ class Profiles:
                 self._by_length.clear()  # they hold what profiles hold, and more
         return found
 
-    def _string(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
+    def _string(
+        self, lang: StringLang, place: tuple[int, int], within: bytes, node: int
+    ) -> Profile:
+        table, length = table_of(lang.dfa).json, place[1]
+        start = table.after(place[0], within)
         if lang.is_counted and len(lang.dfa.edges) == 1:
             least = max(lang.minimum - length, 0)
             most = None if lang.maximum is None else lang.maximum - length
-            return self._lengthwise(StringLang(lang.dfa), node).cut(least, most)
-        walked = self._walk(lang, table_of(lang.dfa).json, state, length, node)
+            return self._lengthwise(StringLang(lang.dfa), start, node).cut(least, most)
+        walked = self._walk(lang, table, start, length, node)
         accepting = _accepting(lang, walked)
         if lang.is_counted:
             accepting &= _fits(lang, length, walked.exit_reads)
@@ -148,18 +171,19 @@ class Profiles:
         return self._profile(walked.ids, exits, reads, node)
 
     def _walk(
-        self, lang: StringLang, table: ByteTable, state: int, length: int, node: int
+        self, lang: StringLang, table: ByteTable, start: int, length: int, node: int
     ) -> Walked:
         live = _live(lang, table, length, self.trie.levels) if lang.is_counted else NOT_COUNTED
         quoted = self.suffixes.quoted
-        return self.trie.walk(table.next, table.whole, state, node, quoted, live)
+        return self.trie.walk(table.next, table.whole, start, node, quoted, live)
 
-    def _lengthwise(self, lang: StringLang, node: int) -> Lengthwise:
+    def _lengthwise(self, lang: StringLang, start: int, node: int) -> Lengthwise:
         """The tokens of a one-state language by how many characters they hold."""
-        found = self._by_length.get((lang, node))
+        key = (lang, start, node)
+        found = self._by_length.get(key)
         if found is None:
-            walked = self._walk(lang, table_of(lang.dfa).json, 0, 0, node)
-            found = self._by_length[lang, node] = Lengthwise(self, walked, node)
+            walked = self._walk(lang, table_of(lang.dfa).json, start, 0, node)
+            found = self._by_length[key] = Lengthwise(self, walked, node)
         return found
 
     def _number(self, lang: StringLang, state: int, node: int) -> Profile:
@@ -171,8 +195,9 @@ class Profiles:
             walked.ids, walked.exits[accepting], walked.exit_reads[accepting], node
         )
 
-    def _text(self, lang: StringLang, state: int, length: int, node: int) -> Profile:
-        walked = self._walk(lang, table_of(lang.dfa).text, state, length, node)
+    def _text(self, lang: StringLang, place: tuple[int, int], within: bytes, node: int) -> Profile:
+        table = table_of(lang.dfa).text
+        walked = self._walk(lang, table, table.after(place[0], within), place[1], node)
         nowhere = np.empty(0, dtype=np.int32)
         return self._profile(walked.ids, nowhere, nowhere, node)
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints.dfa import Dfa, TooComplex, intersect, length_between
+from model.constraints.dfa import ANY_TEXT, Dfa, TooComplex, intersect, length_between
 from model.constraints.tables import predecessors
 
 MAX_DEPTH = 64
@@ -35,6 +35,10 @@ class StringLang:
     maximum: int | None = None
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.dfa, self.minimum, self.maximum))
 
     @cached_property
@@ -43,16 +47,22 @@ class StringLang:
 
     def read(self, state: int, length: int, text: str) -> tuple[int, int] | None:
         """The place after more characters, or None where nothing can follow."""
-        step = self.dfa.step
-        for character in text:
-            after = step(state, ord(character))
-            if after is None:
-                return None
-            state = after
+        if not self._takes_anything:
+            step = self.dfa.step
+            for character in text:
+                after = step(state, ord(character))
+                if after is None:
+                    return None
+                state = after
         if not self.is_counted:
             return state, 0
         longer = self.lengthen(length, len(text))
         return (state, longer) if self.is_live(state, longer) else None
+
+    @cached_property
+    def _takes_anything(self) -> bool:
+        """Whether only lengths are limited, so that characters need not be looked at."""
+        return self.dfa == ANY_TEXT
 
     def lengthen(self, length: int, by: int) -> int:
         return length + by if self.maximum is not None else min(length + by, self.minimum)
@@ -274,6 +284,12 @@ class ObjectShape:
         )
 
     @cached_property
+    def any_classes(self) -> frozenset[int]:
+        """The classes that any text belongs to."""
+        langs = enumerate(key.lang for key in self.classes)
+        return frozenset(i for i, lang in langs if not lang.is_counted and lang.dfa == ANY_TEXT)
+
+    @cached_property
     def needs_a_class(self) -> bool:
         """Whether some class of other names must come."""
         return any(key.is_needed for key in self.classes)
@@ -352,7 +368,7 @@ class ArrayShape:
         return fits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Style:
     """How much whitespace an answer may hold between its tokens.
 

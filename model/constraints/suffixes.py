@@ -55,6 +55,7 @@ class Suffixes:
     def __init__(self, trie: Trie) -> None:
         self._children: list[dict[int, int]] = [{}]
         self._quotes = [-1]  # per node the quotes after its first comma, -1 without one
+        self._below: dict[int, Ends] = {}
         self._begin, self._count = trie.nowhere.copy(), np.zeros(trie.nodes, dtype=np.int32)
         self.quoted = trie.children_by(_QUOTE)
         self.number_ends = trie.nowhere.copy()
@@ -81,6 +82,13 @@ class Suffixes:
         """All tokens below places where content ends."""
         places = trie_walk.gather(self._begin, self._count, nodes)
         return Ends(self._ids[places], self._suffixes[places])
+
+    def ends_below(self, node: int) -> Ends:
+        """All tokens below one place where content ends."""
+        found = self._below.get(node)
+        if found is None:
+            found = self._below[node] = self.ends_at(np.array([node], dtype=np.int32))
+        return found
 
     def near_and_far(self, ends: Ends) -> tuple[Ends, Ends]:
         """Tokens that hold no second string or name after the content, and those that may."""

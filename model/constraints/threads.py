@@ -10,7 +10,7 @@ Invariant: every thread can be completed. `step` returns no thread that cannot.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from model.constraints.shapes import StringLang, Style
 
@@ -27,11 +27,11 @@ class Interner:
 
     def __call__(self, kind: type[T], *fields: Any) -> T:
         key = (kind, *fields)
-        found = self._made.get(key)
+        found: T | None = self._made.get(key)
         if found is None:
             made = kind(self, *fields)  # type: ignore[call-arg]
             found = self._made.setdefault(key, made)
-        return cast(T, found)
+        return found
 
     def __len__(self) -> int:
         return len(self._made)
@@ -173,10 +173,7 @@ class Tracked(Content):
     def rests(self) -> frozenset[str]:
         """What would complete each text that the content must not become."""
         if self._rests is None:
-            read = len(self.text)
-            self._rests = frozenset(
-                text[read:] for text in self.slot.avoid if text.startswith(self.text)
-            )
+            self._rests = _after(self.text, self.slot.avoid) if self.text else self.slot.avoid
         return self._rests
 
     @property
@@ -192,7 +189,14 @@ class Tracked(Content):
         free = self.lang.dfa.counts[place[0]]
         if free is not None and free <= sum(taken.startswith(text) for taken in self.slot.avoid):
             return None
-        return self.make(Tracked, self.lang, *place, text, self.slot)
+        longer = self.make(Tracked, self.lang, *place, text, self.slot)
+        longer.narrow(self)
+        return longer
+
+    def narrow(self, shorter: Tracked) -> None:
+        """Takes over what the content that it goes on from knows of texts to avoid."""
+        if self._rests is None and shorter._rests is not None:
+            self._rests = shorter._rests and _after(self.text[len(shorter.text) :], shorter._rests)
 
     def allows(self, low: int, high: int) -> bool:
         if self.lang.dfa.counts[self.state] is None:
@@ -207,6 +211,12 @@ class Tracked(Content):
         if self.text in self.slot.avoid or not self.lang.accepts(self.state, self.length):
             return ()
         return self.slot.resume(self.text)
+
+
+def _after(prefix: str, texts: frozenset[str]) -> frozenset[str]:
+    """What comes after the prefix in those texts that begin with it."""
+    read = len(prefix)
+    return frozenset(text[read:] for text in texts if text.startswith(prefix))
 
 
 class Literal(Thread):
@@ -280,6 +290,33 @@ _AFTER: Mapping[int, Collection[int]] = {
     _LOW_DIGITS: frozenset(_HEX),
 }
 _ASTRAL = 0x10000
+_BYTES_TO_COME = {0x80: 1, 0x800: 2, _ASTRAL: 3}
+_LEAD = {1: 0xC0, 2: 0xE0, 3: 0xF0}
+
+
+def spelled(partial: Partial) -> bytes:
+    """Bytes that lead to what is half read: those read, or others that mean the same."""
+    if not partial:
+        return b""
+    kind, *fields = partial
+    if kind == _BYTES:
+        bits, rest, least = fields
+        count = _BYTES_TO_COME[least]
+        read = range(count - rest - 1, -1, -1)
+        lead = _LEAD[count] | bits >> 6 * (count - rest)
+        return bytes([lead, *(0x80 | bits >> 6 * place & 0x3F for place in read)])
+    if kind == _ESCAPE:
+        return b"\\"
+    if kind == _HEX_DIGITS:
+        return b"\\u" + _hex_digits(*fields)
+    high = b"\\u" + _hex_digits(0xD800 + fields[0], 4)
+    if kind == _LOW_BACKSLASH:
+        return high
+    return high + (b"\\" if kind == _LOW_U else b"\\u" + _hex_digits(*fields[1:]))
+
+
+def _hex_digits(value: int, digits: int) -> bytes:
+    return f"{value:0{digits}x}".encode() if digits else b""
 
 
 class Text(Thread):

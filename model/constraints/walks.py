@@ -7,18 +7,19 @@ there few bytes are allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints.containers import Array, Colon, Container, Named, Object, Value
+from model.constraints.containers import Array, Colon, Container, KeySlot, Named, Object, Value
 from model.constraints.gaps import Gaps, Place, Tree
 from model.constraints.name_profiles import NameProfiles
 from model.constraints.profiles import Mask, Profiles
-from model.constraints.shapes import NameTrie, StringLang
+from model.constraints.shapes import NameTrie, Node, StringLang
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.threads import (
     Done,
@@ -26,15 +27,22 @@ from model.constraints.threads import (
     Literal,
     Number,
     Plain,
+    Slot,
     String,
     Text,
     Thread,
+    Threads,
     Tracked,
+    spelled,
 )
 from model.constraints.trie import Trie
 
-Chain = tuple[Thread, ...]
-"""Threads that follow each other: each goes on where the one before it has met its hole."""
+Link = Thread | Callable[[], Thread]
+Chain = tuple[Link, ...]
+"""Threads that follow each other: each goes on where the one before it has met its hole.
+
+All but the first may be made later, as most tokens end before they matter.
+"""
 
 _UNKNOWN = "\x00"  # stands for a text that is not known yet, and equals none that is
 _QUOTE, _SPACE = b'" '
@@ -67,6 +75,7 @@ class Walker:
     def __init__(self, tree: Tree, gaps: Gaps) -> None:
         self.tree, self._gaps = tree, gaps
         self._values: dict[tuple[Thread, int], Found] = {}
+        self._places: dict[Container, Place] = {}
         self._visits: dict[type[Thread], Callable[[Any, int, Found], None]] = {
             Array: self._container,
             Object: self._container,
@@ -75,7 +84,7 @@ class Walker:
             String: self._text,
             Text: self._text,
             Colon: self._colon,
-            Literal: self._step,
+            Literal: self._literal,
             Done: self._step,
         }
 
@@ -89,7 +98,7 @@ class Walker:
     @property
     def nbytes(self) -> int:
         """An estimate of the memory that is held."""
-        return 600 * len(self._values)
+        return 600 * len(self._values) + 200 * len(self._places)
 
     def _step(
         self, thread: Thread, node: int, found: Found, first: Collection[int] | None = None
@@ -105,7 +114,7 @@ class Walker:
                     self.visit(after, children[byte], found)
 
     def _container(self, thread: Container, node: int, found: Found) -> None:
-        gap = self._gaps.get(Place.of(thread), node)
+        gap = self._gaps.get(self._place(thread), node)
         found.nodes += gap.nodes
         for close in gap.closes:
             assert thread.below is not None
@@ -117,8 +126,15 @@ class Walker:
                     self._value(value, begin, found)
             elif _QUOTE in children:
                 found.nodes.append(children[_QUOTE])
-                for key in thread.begin_part(_QUOTE):
-                    self.visit(key, children[_QUOTE], found)
+                if self.tree.children(children[_QUOTE]):
+                    for key in thread.begin_part(_QUOTE):
+                        self.visit(key, children[_QUOTE], found)
+
+    def _place(self, thread: Container) -> Place:
+        found = self._places.get(thread)
+        if found is None:
+            found = self._places[thread] = Place.of(thread)
+        return found
 
     def _colon(self, thread: Colon, node: int, found: Found) -> None:
         if thread.phase == 0:
@@ -156,6 +172,16 @@ class Walker:
     def _begin_value(self, thread: Value, node: int, found: Found) -> None:
         self._step(thread, node, found)
 
+    def _literal(self, thread: Literal, node: int, found: Found) -> None:
+        for character in thread.text:
+            child = self.tree.children(node).get(ord(character))
+            if child is None:
+                return
+            found.nodes.append(child)
+            node = child
+        assert thread.below is not None
+        self.visit(thread.below, node, found)
+
     def _number(self, thread: Number, node: int, found: Found) -> None:
         for byte, child in self.tree.children(node).items():
             for longer in thread.grow(byte):
@@ -179,21 +205,21 @@ class SuffixWalker(Walker):
         super().__init__(suffixes, gaps)
         self._size = suffixes.size
         self._from: dict[tuple[Thread, int], Found] = {}
-        self._allowed: dict[Chain, NDArray[np.bool_]] = {}
+        self._allowed: dict[Threads, NDArray[np.bool_]] = {}
 
     def allowed(self, chain: Chain) -> NDArray[np.bool_]:
         """bool [nodes]: the suffixes that the chain allows. Do not change it."""
-        if not self._first(chain[0], 0).holes:
-            chain = chain[:1]
-        found = self._allowed.get(chain)
+        first, rest = _made(chain[0]), chain[1:]
+        threads = (first, *map(_made, rest)) if self._first(first, 0).holes else (first,)
+        found = self._allowed.get(threads)
         if found is None:
             found = np.zeros(self._size, dtype=np.bool_)
-            found[[0, *self._nodes(chain, 0)]] = True
-            self._allowed[chain] = found
+            found[[0, *self._nodes(threads, 0)]] = True
+            self._allowed[threads] = found
         return found
 
-    def _nodes(self, chain: Chain, node: int) -> list[int]:
-        thread, *rest = chain
+    def _nodes(self, threads: Threads, node: int) -> list[int]:
+        thread, *rest = threads
         found = self._first(thread, node)
         if not found.holes or not rest:
             return found.nodes
@@ -221,6 +247,8 @@ class TrieWalker(Walker):
         super().__init__(trie, gaps)
         self._trie, self._profiles = trie, profiles
         self._names: dict[NameTrie, NameProfiles] = {}
+        self._colons: dict[tuple[Node, int], Colon] = {}
+        self._takes_any_name: dict[Object, bool] = {}
 
     @property
     def nbytes(self) -> int:
@@ -254,21 +282,22 @@ class TrieWalker(Walker):
 
     def _text(self, thread: Text, node: int, found: Found) -> None:
         content = thread.content
-        if thread.partial:
+        if isinstance(content, Plain):
+            build = self._profiles.string if isinstance(thread, String) else self._profiles.text
+            within = spelled(thread.partial)
+            profile = build(content.lang, content.state, content.length, node, within)
+            found.masks.append(profile.inside)
+            found.ends.append(((content.below,), profile.ends))
+        elif thread.partial:
             self._step(thread, node, found)
         elif isinstance(content, Named):
             self._named(content, node, found)
-        elif isinstance(content, Plain):
-            build = self._profiles.string if isinstance(thread, String) else self._profiles.text
-            profile = build(content.lang, content.state, content.length, node)
-            found.masks.append(profile.inside)
-            found.ends.append(((content.below,), profile.ends))
         elif isinstance(content, Tracked) and content.is_wide:
             profile = self._profiles.string(content.lang, content.state, content.length, node)
             found.masks.append(profile.inside)
             for rest, ends in self._profiles.endings(profile, content.rests):
                 text = _UNKNOWN if rest is None else content.text + rest
-                found.ends += [(_chain(after), ends) for after in content.slot.resume(text)]
+                found.ends += [(chain, ends) for chain in self._after_slot(content.slot, text)]
         else:
             self._step(thread, node, found)
 
@@ -279,18 +308,41 @@ class TrieWalker(Walker):
             names = NameProfiles(self._trie, self._profiles.suffixes, shape.trie)
             self._names[shape.trie] = names
         profile = names.get(content.node, node)
-        found.nodes += [at for at, reach in profile.nodes if reach & open_names]
+        if not self._is_any_name(content.object):
+            found.nodes += [at for at, reach in profile.within if reach & open_names]
+        found.nodes += [at for at, index in profile.after if open_names >> index & 1]
         for index, ends in profile.longer:
             if open_names >> index & 1:
-                found.ends.append((_chain(_after_name(content.object, index)), ends))
+                after = partial(content.object.with_name, index)
+                found.ends.append(
+                    (self._after_key(content.object, shape.nodes[index], after), ends)
+                )
+
+    def _is_any_name(self, object_: Object) -> bool:
+        """Whether any other text may be a name too: its own thread then allows all within one."""
+        found = self._takes_any_name.get(object_)
+        if found is None:
+            any_ = object_.shape.any_classes
+            found = bool(any_) and not any_.isdisjoint(object_.open_classes())
+            self._takes_any_name[object_] = found
+        return found
+
+    def _after_slot(self, slot: Slot, text: str) -> Iterable[Chain]:
+        if not isinstance(slot, KeySlot):
+            return ((thread,) for thread in slot.resume(text))
+        object_ = slot.object
+        node = object_.shape.classes[slot.index].node
+        return (self._after_key(object_, node, partial(object_.with_extra, text)),)
+
+    def _after_key(self, object_: Object, node: Node, after: Callable[[], Thread]) -> Chain:
+        """The value of a property, whatever is around it, and then the object."""
+        place = (node, object_.depth)
+        colon = self._colons.get(place)
+        if colon is None:
+            hole = object_.make(Hole, object_.depth)
+            colon = self._colons[place] = object_.make(Colon, node, 0, hole)
+        return colon, after
 
 
-def _chain(thread: Thread) -> Chain:
-    """The thread, cut where what follows its first part depends on what came before."""
-    if isinstance(thread, Colon) and thread.below is not None and not thread.value.is_avoiding:
-        return thread.alone, thread.below
-    return (thread,)
-
-
-def _after_name(object_: Object, index: int) -> Thread:
-    return object_.make(Colon, object_.shape.nodes[index], 0, object_.with_name(index))
+def _made(link: Link) -> Thread:
+    return link if isinstance(link, Thread) else link()
