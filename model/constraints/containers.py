@@ -12,10 +12,10 @@ from model.constraints.shapes import (
     Node,
     ObjectShape,
     StringLang,
+    bits,
 )
 from model.constraints.threads import (
     Content,
-    Hole,
     Interner,
     Literal,
     Number,
@@ -36,19 +36,11 @@ _BREAK = 1000  # a gap: blanks read so far, plus _BREAK once a line break was re
 class Value(Thread):
     """Before a value of `node`."""
 
-    __slots__ = ("_alone", "node")
+    __slots__ = ("node",)
 
     def __init__(self, make: Interner, node: Node, below: Thread) -> None:
         super().__init__(make, below, below.depth)
         self.node = node
-        self._alone: Value | None = None
-
-    @property
-    def alone(self) -> Value:
-        """The same value with nothing known of what is around it but the depth."""
-        if self._alone is None:
-            self._alone = self.make(Value, self.node, self.make(Hole, self.depth))
-        return self._alone
 
     @property
     def is_avoiding(self) -> bool:
@@ -250,7 +242,7 @@ class Object(Container):
             and self.depth + shape.tallest <= MAX_DEPTH
         ):
             return names
-        return sum(bit for bit in _bits(names) if self._leaves_room(bit))
+        return sum(bit for bit in bits(names) if self._leaves_room(bit))
 
     def _in_order(self, names: int) -> int:
         if self.extras:
@@ -265,7 +257,7 @@ class Object(Container):
         pulled = shape.pulls[bit.bit_length() - 1]
         if any(
             (shape.nodes[b.bit_length() - 1].height or 0) + self.depth > MAX_DEPTH
-            for b in _bits(pulled & ~self.used)
+            for b in bits(pulled & ~self.used)
         ):
             return False
         owed = (shape.owed(self.used) | pulled) & ~self.used
@@ -533,9 +525,3 @@ class ItemSlot(Slot):
 
     def resume(self, text: str) -> Threads:
         return (self.array.with_seen(self.kind + text),)
-
-
-def _bits(names: int) -> Iterable[int]:
-    while names:
-        yield names & -names
-        names &= names - 1

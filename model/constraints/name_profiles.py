@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from model.constraints.profiles import Profile
 from model.constraints.shapes import NameTrie
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.trie import Trie
@@ -44,6 +45,7 @@ class NameProfiles:
     def __init__(self, trie: Trie, suffixes: Suffixes, names: NameTrie) -> None:
         self._trie, self._suffixes, self._names = trie, suffixes, names
         self._kept: dict[tuple[int, int], NameProfile] = {}
+        self._kept_among: dict[tuple[int, int], NameProfile] = {}
 
     def get(self, name_node: int, node: int) -> NameProfile:
         """Below `node` of the vocabulary's trie, with the names read up to `name_node`."""
@@ -52,9 +54,21 @@ class NameProfiles:
             self._kept[key] = self._build(name_node, node)
         return self._kept[key]
 
+    def among(self, anything: Profile, name_node: int, node: int) -> NameProfile:
+        """The same without `within`: only where names end, of all texts that a string may hold."""
+        key = (name_node, node)
+        if key not in self._kept_among:
+            found = NameProfile()
+            for index, rest in self._names.rests(name_node):
+                for exit_ in anything.exits_of(self._trie, (rest,)):
+                    self._end(index, exit_, found)
+            self._kept_among[key] = found
+        return self._kept_among[key]
+
     @property
     def nbytes(self) -> int:
-        return sum(300 + 100 * len(each.within) for each in self._kept.values())
+        within = sum(300 + 100 * len(each.within) for each in self._kept.values())
+        return within + 400 * len(self._kept_among)
 
     def _build(self, name_node: int, node: int) -> NameProfile:
         found = NameProfile()

@@ -6,7 +6,7 @@ once linked, holds only values that can be reached and completed, and is shared 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -183,6 +183,11 @@ class Node:
         return "".join(sorted(found)).encode("latin-1")
 
     @cached_property
+    def is_scalar(self) -> bool:
+        """Whether no value is an array or object."""
+        return not (self.arrays or self.objects)
+
+    @cached_property
     def scalar_count(self) -> int | None:
         """How many scalar values there are, None for very many."""
         counts = [lang.count() for lang in (*self.numbers, *self.strings)]
@@ -201,6 +206,13 @@ class KeyClass:
     """At least one name of this class must come."""
 
 
+def bits(names: int) -> Iterator[int]:
+    """The bits of a set of names, one by one."""
+    while names:
+        yield names & -names
+        names &= names - 1
+
+
 @dataclass(frozen=True, eq=False)
 class NameTrie:
     """The listed property names as a trie over code points; node 0 is the root."""
@@ -210,10 +222,13 @@ class NameTrie:
     """Per node the index of the name that ends there, or -1."""
     reach: list[int]
     """Per node the bit set of the names at and below it."""
+    depth: list[int]
+    """Per node the characters read."""
+    names: Sequence[str]
 
     @classmethod
     def of(cls, names: Sequence[str]) -> NameTrie:
-        trie = cls([{}], [-1], [0])
+        trie = cls([{}], [-1], [0], [0], names)
         for index, name in enumerate(names):
             node = 0
             trie.reach[0] |= 1 << index
@@ -236,7 +251,15 @@ class NameTrie:
             self.children.append({})
             self.name.append(-1)
             self.reach.append(0)
+            self.depth.append(self.depth[node] + 1)
         return found
+
+    def rests(self, node: int) -> Iterator[tuple[int, str]]:
+        """The names at and below a node: index, and what is still to come."""
+        read = self.depth[node]
+        for bit in bits(self.reach[node]):
+            index = bit.bit_length() - 1
+            yield index, self.names[index][read:]
 
     def reach_between(self, node: int, low: int, high: int) -> int:
         """The bit set of the names that go on from `node` with a character from low to high."""

@@ -7,7 +7,7 @@ there few bytes are allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.containers import Array, Colon, Container, KeySlot, Named, Object, Value
+from model.constraints.dfa import ANY_TEXT
 from model.constraints.gaps import Gaps, Place, Tree
 from model.constraints.name_profiles import NameProfiles
 from model.constraints.profiles import Mask, Profiles
@@ -45,6 +46,7 @@ All but the first may be made later, as most tokens end before they matter.
 """
 
 _UNKNOWN = "\x00"  # stands for a text that is not known yet, and equals none that is
+_ANYTHING = StringLang(ANY_TEXT)
 _QUOTE, _SPACE = b'" '
 
 
@@ -74,7 +76,9 @@ class Walker:
 
     def __init__(self, tree: Tree, gaps: Gaps) -> None:
         self.tree, self._gaps = tree, gaps
-        self._values: dict[tuple[Thread, int], Found] = {}
+        self._values: dict[tuple[Node, int, int], Found] = {}
+        self._scalars: dict[Hashable, Node] = {}
+        self._first_alike: dict[Node, Node] = {}
         self._places: dict[Container, Place] = {}
         self._visits: dict[type[Thread], Callable[[Any, int, Found], None]] = {
             Array: self._container,
@@ -161,12 +165,24 @@ class Walker:
 
     def _alone(self, thread: Value, node: int) -> Found:
         """A value's own part, which is the same wherever it stands at this depth."""
-        key = (thread.alone, node)
+        value = self._alike(thread.node)
+        depth = 0 if value.is_scalar else thread.depth
+        key = (value, depth, node)
         found = self._values.get(key)
         if found is None:
             found = Found()
-            self._begin_value(thread.alone, node, found)
+            alone = thread.make(Value, value, thread.make(Hole, depth))
+            self._begin_value(alone, node, found)
             self._values[key] = found
+        return found
+
+    def _alike(self, value: Node) -> Node:
+        """The first of all nodes with the same scalar values and no others, or the node itself."""
+        found = self._first_alike.get(value)
+        if found is None:
+            scalars = (value.literals, value.numbers, value.strings)
+            found = self._scalars.setdefault(scalars, value) if value.is_scalar else value
+            self._first_alike[value] = found
         return found
 
     def _begin_value(self, thread: Value, node: int, found: Found) -> None:
@@ -307,8 +323,11 @@ class TrieWalker(Walker):
         if names is None:
             names = NameProfiles(self._trie, self._profiles.suffixes, shape.trie)
             self._names[shape.trie] = names
-        profile = names.get(content.node, node)
-        if not self._is_any_name(content.object):
+        if self._is_any_name(content.object):
+            anything = self._profiles.string(_ANYTHING, 0, 0, node)
+            profile = names.among(anything, content.node, node)
+        else:
+            profile = names.get(content.node, node)
             found.nodes += [at for at, reach in profile.within if reach & open_names]
         found.nodes += [at for at, index in profile.after if open_names >> index & 1]
         for index, ends in profile.longer:
