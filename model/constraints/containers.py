@@ -357,9 +357,13 @@ class KeySlot(Slot):
         self.object, self.index, self.depth = object_, index, object_.depth
         self.avoid = object_.taken(index)
 
+    @property
+    def node(self) -> Node:
+        """What the values of the class are."""
+        return self.object.shape.classes[self.index].node
+
     def resume(self, text: str) -> Threads:
-        node = self.object.shape.classes[self.index].node
-        return (self.object.make(Colon, node, 0, self.object.with_extra(text)),)
+        return (self.object.make(Colon, self.node, 0, self.object.with_extra(text)),)
 
 
 class Colon(Thread):

@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints import trie_walk
+from model.constraints.containers import KeySlot, Named
 from model.constraints.gaps import Gaps
 from model.constraints.profiles import Mask, Profiles
 from model.constraints.suffixes import Ends
-from model.constraints.threads import Plain, Text, Thread, Threads, Tracked, spelled
+from model.constraints.threads import Plain, Slot, Text, Thread, Threads, Tracked, spelled
 from model.constraints.vocabulary import Vocabulary
 from model.constraints.walks import Chain, Found, SuffixWalker, TrieWalker
 
 __all__ = ["Mask", "Masks", "Threadwise"]
 
 _PROFILES_MAX_BYTES = 128 << 20
+_NOTHING = "nothing"
 
 
 class Masks:
@@ -79,12 +81,23 @@ class Threadwise:
     def _key(self, thread: Thread) -> Hashable:
         if not isinstance(thread, Text):
             return thread
-        content, profiles = thread.content, self._shared.profiles
+        content = thread.content
         if isinstance(content, Plain):
-            after: Hashable = content.below
-        elif isinstance(content, Tracked) and content.is_wide and not thread.partial:
-            after = (content.slot, content.rests)
+            after: Hashable = id(self._suffixes.allowed((content.below,)))
+        elif thread.partial:
+            return thread
+        elif isinstance(content, Named):
+            return _NOTHING if self._trie.adds_nothing(content) else thread
+        elif isinstance(content, Tracked) and content.is_wide:
+            after = (self._trie.taken(content), self._after_slot(content.slot))
         else:
             return thread
-        place = profiles.place(content.lang, content.state, content.length, spelled(thread.partial))
-        return (type(thread), content.lang, place, thread.partial, after)
+        within = spelled(thread.partial)
+        place = self._shared.profiles.place(content.lang, content.state, content.length, within)
+        return (type(thread), content.lang, place, within, after)
+
+    def _after_slot(self, slot: Slot) -> Hashable:
+        if not isinstance(slot, KeySlot):
+            return slot
+        colon = self._trie.colon(slot.object, slot.node)
+        return (colon, slot) if self._suffixes.is_left(colon) else colon

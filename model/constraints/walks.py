@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from model.constraints.containers import Array, Colon, Container, KeySlot, Named, Object, Value
 from model.constraints.dfa import ANY_TEXT
 from model.constraints.gaps import Gaps, Place, Tree
-from model.constraints.name_profiles import NameProfiles
+from model.constraints.name_profiles import NameProfile, NameProfiles
 from model.constraints.profiles import Mask, Profiles
 from model.constraints.shapes import NameTrie, Node, StringLang
 from model.constraints.suffixes import Ends, Suffixes
@@ -222,17 +222,23 @@ class SuffixWalker(Walker):
         self._size = suffixes.size
         self._from: dict[tuple[Thread, int], Found] = {}
         self._allowed: dict[Threads, NDArray[np.bool_]] = {}
+        self._by_bytes: dict[bytes, NDArray[np.bool_]] = {}
 
     def allowed(self, chain: Chain) -> NDArray[np.bool_]:
-        """bool [nodes]: the suffixes that the chain allows. Do not change it."""
+        """bool [nodes], made once: the suffixes that the chain allows. Do not change it."""
         first, rest = _made(chain[0]), chain[1:]
         threads = (first, *map(_made, rest)) if self._first(first, 0).holes else (first,)
         found = self._allowed.get(threads)
         if found is None:
-            found = np.zeros(self._size, dtype=np.bool_)
-            found[[0, *self._nodes(threads, 0)]] = True
+            nodes = np.zeros(self._size, dtype=np.bool_)
+            nodes[[0, *self._nodes(threads, 0)]] = True
+            found = self._by_bytes.setdefault(nodes.tobytes(), nodes)
             self._allowed[threads] = found
         return found
+
+    def is_left(self, thread: Thread) -> bool:
+        """Whether some suffix goes on behind the value that the thread is before."""
+        return bool(self._first(thread, 0).holes)
 
     def _nodes(self, threads: Threads, node: int) -> list[int]:
         thread, *rest = threads
@@ -252,7 +258,7 @@ class SuffixWalker(Walker):
 
     @property
     def nbytes(self) -> int:
-        kept = (300 + self._size) * len(self._allowed)
+        kept = 200 * len(self._allowed) + 2 * (100 + self._size) * len(self._by_bytes)
         return super().nbytes + 600 * len(self._from) + kept
 
 
@@ -318,24 +324,35 @@ class TrieWalker(Walker):
             self._step(thread, node, found)
 
     def _named(self, content: Named, node: int, found: Found) -> None:
-        shape, open_names = content.object.shape, content.object.open_names
-        names = self._names.get(shape.trie)
-        if names is None:
-            names = NameProfiles(self._trie, self._profiles.suffixes, shape.trie)
-            self._names[shape.trie] = names
-        if self._is_any_name(content.object):
-            anything = self._profiles.string(_ANYTHING, 0, 0, node)
-            profile = names.among(anything, content.node, node)
+        object_, open_names = content.object, content.object.open_names
+        if self._is_any_name(object_):
+            profile = self._among_any(content, node)
         else:
-            profile = names.get(content.node, node)
+            profile = self._names_of(object_).get(content.node, node)
             found.nodes += [at for at, reach in profile.within if reach & open_names]
         found.nodes += [at for at, index in profile.after if open_names >> index & 1]
         for index, ends in profile.longer:
             if open_names >> index & 1:
-                after = partial(content.object.with_name, index)
-                found.ends.append(
-                    (self._after_key(content.object, shape.nodes[index], after), ends)
-                )
+                colon = self.colon(object_, object_.shape.nodes[index])
+                found.ends.append(((colon, partial(object_.with_name, index)), ends))
+
+    def adds_nothing(self, content: Named) -> bool:
+        """Whether the thread of other names allows whatever this one does, below the root."""
+        open_names = content.object.open_names
+        return self._is_any_name(content.object) and not any(
+            open_names >> index & 1 for _, index in self._among_any(content, 0).after
+        )
+
+    def _among_any(self, content: Named, node: int) -> NameProfile:
+        anything = self._profiles.string(_ANYTHING, 0, 0, node)
+        return self._names_of(content.object).among(anything, content.node, node)
+
+    def _names_of(self, object_: Object) -> NameProfiles:
+        trie = object_.shape.trie
+        found = self._names.get(trie)
+        if found is None:
+            found = self._names[trie] = NameProfiles(self._trie, self._profiles.suffixes, trie)
+        return found
 
     def _is_any_name(self, object_: Object) -> bool:
         """Whether any other text may be a name too: its own thread then allows all within one."""
@@ -346,21 +363,25 @@ class TrieWalker(Walker):
             self._takes_any_name[object_] = found
         return found
 
+    def taken(self, content: Tracked) -> frozenset[int]:
+        """Below the root, the exits where the content would be a text to avoid."""
+        profile = self._profiles.string(content.lang, content.state, content.length, 0)
+        return frozenset(profile.exits_of(self._trie, content.rests))
+
     def _after_slot(self, slot: Slot, text: str) -> Iterable[Chain]:
         if not isinstance(slot, KeySlot):
             return ((thread,) for thread in slot.resume(text))
-        object_ = slot.object
-        node = object_.shape.classes[slot.index].node
-        return (self._after_key(object_, node, partial(object_.with_extra, text)),)
+        return ((self.colon(slot.object, slot.node), partial(slot.object.with_extra, text)),)
 
-    def _after_key(self, object_: Object, node: Node, after: Callable[[], Thread]) -> Chain:
-        """The value of a property, whatever is around it, and then the object."""
-        place = (node, object_.depth)
-        colon = self._colons.get(place)
-        if colon is None:
-            hole = object_.make(Hole, object_.depth)
-            colon = self._colons[place] = object_.make(Colon, node, 0, hole)
-        return colon, after
+    def colon(self, object_: Object, value: Node) -> Colon:
+        """After a key, whatever is around the value."""
+        value = self._alike(value)
+        place = (value, 0 if value.is_scalar else object_.depth)
+        found = self._colons.get(place)
+        if found is None:
+            hole = object_.make(Hole, place[1])
+            found = self._colons[place] = object_.make(Colon, value, 0, hole)
+        return found
 
 
 def _made(link: Link) -> Thread:
