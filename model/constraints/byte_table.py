@@ -60,6 +60,8 @@ class ByteTables:
 
     @cached_property
     def json(self) -> ByteTable:
+        if all(_is_plain(lo, hi) for edges in self.rows for lo, hi, _ in edges):
+            return _plain(self.rows)
         return _build([_in_json(edges) for edges in self.rows])
 
 
@@ -217,6 +219,16 @@ def _blocks(edges: Edges, size: int) -> Iterator[tuple[int, int, Edges]]:
         split |= {hi // size} if (hi + 1) % size else set()
     for block in split:
         yield block, block, _cut(edges, block * size, (block + 1) * size, block * size)
+
+
+def _plain(rows: Sequence[Edges]) -> ByteTable:
+    """Where every character is one byte that stands for itself."""
+    table = np.full((len(rows), 256), DEAD, dtype=np.int32)
+    for row, edges in zip(table, rows, strict=True):
+        for lo, hi, to in edges:
+            assert isinstance(to, int)
+            row[lo : hi + 1] = to
+    return ByteTable(table, len(rows), ())
 
 
 def _build(rows: Sequence[Cells]) -> ByteTable:

@@ -64,7 +64,7 @@ class Place:
     is_synthetic: bool = False
     """Made up to express a part of another place."""
 
-    @property
+    @cached_property
     def keywords(self) -> Mapping[str, Json]:
         return self.value if isinstance(self.value, Mapping) else {}
 

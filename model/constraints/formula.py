@@ -24,6 +24,8 @@ class Type(Enum):
     ARRAY = "array"
     OBJECT = "object"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and types are keys everywhere
+
 
 @dataclass(frozen=True)
 class Own:
