@@ -38,10 +38,11 @@ class Threadwise:
         self._shared, self._vocabulary = shared, shared.vocabulary
         self._trie = TrieWalker(shared.vocabulary.trie, shared.gaps, shared.profiles)
         self._suffixes = SuffixWalker(shared.profiles.suffixes, shared.suffix_gaps)
+        self._slot_keys: dict[Slot, Hashable] = {}
 
     @property
     def nbytes(self) -> int:
-        return self._trie.nbytes + self._suffixes.nbytes
+        return self._trie.nbytes + self._suffixes.nbytes + 200 * len(self._slot_keys)
 
     def mask(self, threads: Threads) -> Mask:
         """The packed mask of the tokens that any of the threads allows."""
@@ -97,6 +98,12 @@ class Threadwise:
         return (type(thread), content.lang, place, within, after)
 
     def _after_slot(self, slot: Slot) -> Hashable:
+        found = self._slot_keys.get(slot)
+        if found is None:
+            found = self._slot_keys[slot] = self._slot_key(slot)
+        return found
+
+    def _slot_key(self, slot: Slot) -> Hashable:
         if not isinstance(slot, KeySlot):
             return slot
         colon = self._trie.colon(slot.object, slot.node)

@@ -24,7 +24,7 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
 _SHORT = {ord(c): letter.encode() for c, letter in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)}
 
 
-@dataclass(frozen=True)
+@dataclass
 class NameProfile:
     """Below a node of the vocabulary's trie, with the names read up to a node of theirs.
 
@@ -32,11 +32,13 @@ class NameProfile:
             mean
     after   a node just after a closing quote, and the index of the name
     longer  the index of a name, and the tokens that go on after its closing quote
+    ended   the bit set of the names in `after`
     """
 
     within: list[tuple[int, int]] = field(default_factory=list)
     after: list[tuple[int, int]] = field(default_factory=list)
     longer: list[tuple[int, Ends]] = field(default_factory=list)
+    ended: int = 0
 
 
 class NameProfiles:
@@ -108,6 +110,7 @@ class NameProfiles:
 
     def _end(self, index: int, after: int, found: NameProfile) -> None:
         found.after.append((after, index))
+        found.ended |= 1 << index
         if self._trie.children(after):
             found.longer.append((index, self._suffixes.ends_below(after)))
 

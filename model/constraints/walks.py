@@ -19,7 +19,7 @@ from model.constraints.containers import Array, Colon, Container, KeySlot, Named
 from model.constraints.dfa import ANY_TEXT
 from model.constraints.gaps import Gaps, Place, Tree
 from model.constraints.name_profiles import NameProfile, NameProfiles
-from model.constraints.profiles import Mask, Profiles
+from model.constraints.profiles import Mask, Profile, Profiles
 from model.constraints.shapes import NameTrie, Node, StringLang
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.threads import (
@@ -47,6 +47,7 @@ All but the first may be made later, as most tokens end before they matter.
 
 _UNKNOWN = "\x00"  # stands for a text that is not known yet, and equals none that is
 _ANYTHING = StringLang(ANY_TEXT)
+_NO_EXITS = frozenset[int]()
 _QUOTE, _SPACE = b'" '
 
 
@@ -271,6 +272,7 @@ class TrieWalker(Walker):
         self._names: dict[NameTrie, NameProfiles] = {}
         self._colons: dict[tuple[Node, int], Colon] = {}
         self._takes_any_name: dict[Object, bool] = {}
+        self._anything: dict[int, Profile] = {}
 
     @property
     def nbytes(self) -> int:
@@ -338,13 +340,15 @@ class TrieWalker(Walker):
 
     def adds_nothing(self, content: Named) -> bool:
         """Whether the thread of other names allows whatever this one does, below the root."""
-        open_names = content.object.open_names
-        return self._is_any_name(content.object) and not any(
-            open_names >> index & 1 for _, index in self._among_any(content, 0).after
+        object_ = content.object
+        return self._is_any_name(object_) and not (
+            self._among_any(content, 0).ended & object_.open_names
         )
 
     def _among_any(self, content: Named, node: int) -> NameProfile:
-        anything = self._profiles.string(_ANYTHING, 0, 0, node)
+        anything = self._anything.get(node)
+        if anything is None:
+            anything = self._anything[node] = self._profiles.string(_ANYTHING, 0, 0, node)
         return self._names_of(content.object).among(anything, content.node, node)
 
     def _names_of(self, object_: Object) -> NameProfiles:
@@ -365,6 +369,8 @@ class TrieWalker(Walker):
 
     def taken(self, content: Tracked) -> frozenset[int]:
         """Below the root, the exits where the content would be a text to avoid."""
+        if not content.rests:
+            return _NO_EXITS
         profile = self._profiles.string(content.lang, content.state, content.length, 0)
         return frozenset(profile.exits_of(self._trie, content.rests))
 
