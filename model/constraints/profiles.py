@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,6 +255,8 @@ def _live(lang: StringLang, table: ByteTable, length: int, most: int) -> NDArray
     for read in range(most + 1):
         found[: table.whole, read] = lang.live_states(lang.lengthen(length, read))
     # Within a character, that one is read already but counts only once it is complete.
-    for state, targets in enumerate(table.targets, start=table.whole):
-        found[state] = found[list(targets)].any(axis=0)
+    if table.targets:
+        targets = np.fromiter(chain.from_iterable(table.targets), dtype=np.intp)
+        counts = np.fromiter(map(len, table.targets), dtype=np.intp)
+        found[table.whole :] = np.logical_or.reduceat(found[targets], counts.cumsum() - counts)
     return found
