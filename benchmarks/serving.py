@@ -38,7 +38,6 @@ from benchmarks.raw_vllm import MARK, ROOT, RawVllm
 CLIENTS, ROWS_A_CLIENT = 16, 4
 BATCH = CLIENTS * ROWS_A_CLIENT
 WEIGHTS = ROOT / ".cache" / "smollm2-135m-instruct"
-os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # raw vLLM computes on as many cores
 ENGINE_ARGS = {
     "max_model_len": 2048,
     "max_num_seqs": 64,
@@ -285,6 +284,7 @@ def main() -> None:
     parser.add_argument("--first-answer", metavar="URI", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # raw vLLM on as many cores as ours
     if arguments.first_answer:
         first_answer(arguments.first_answer)
         return

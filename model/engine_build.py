@@ -27,7 +27,7 @@ from model.errors import ConfigError
 from model.metrics import engine_process_metrics
 from model.reasoning import ReasoningSplitter
 
-FEW_CORES = 4
+_FEW_CORES = 4
 _one_at_a_time = threading.Lock()  # `_spawnable` and the report change state of the whole process
 
 
@@ -97,7 +97,7 @@ def _use_every_core() -> None:
 
     vLLM keeps one core for its scheduler, which is half of two; the scheduler mostly waits.
     """
-    if current_platform.is_cpu() and len(psutil.Process().cpu_affinity()) <= FEW_CORES:
+    if current_platform.is_cpu() and len(psutil.Process().cpu_affinity()) <= _FEW_CORES:
         os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
 
 

@@ -202,7 +202,7 @@ class Supervisor:
         dead.shutdown(timeout=0)
         end(self._processes)
         del dead
-        gc.collect()  # an AsyncLLM refers to itself, and its 50 MB would stay for hours
+        gc.collect()  # an AsyncLLM refers to itself: its 50 MB wait for a full collection
         if not self._proven:
             self._failed("it died before it had answered a row")
         while self._llm is None and self._state is State.REBUILDING:

@@ -84,6 +84,7 @@ class Threadwise:
             return thread
         content = thread.content
         if isinstance(content, Plain):
+            # equal arrays are one, and live as long as the walker and the keys
             after: Hashable = id(self._suffixes.allowed((content.below,)))
         elif thread.partial:
             return thread
