@@ -29,6 +29,7 @@ from rich.table import Table
 from benchmarks import peers, vocabularies
 from benchmarks.data import Case, read_cases
 from benchmarks.peers import Grammar, Matcher, Peer, Refused
+from model.constraints.collector import collect_rarely
 from model.constraints.vocabulary import Vocabulary
 
 ENGINES = ("formline", "guidance", "xgrammar")
@@ -76,6 +77,7 @@ def measure(names: Sequence[str], cases: Sequence[Case], vocabulary: Vocabulary)
         engines.append(Engine(name, peer, peer.new_mask()))
     gc.collect()
     gc.freeze()  # as vLLM does once its engine is up
+    collect_rarely()  # as our backend does there
     measure_first_rows(engines, cases, vocabulary)
     measure_steady_state(engines, vocabulary)
     return engines

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from model.constraints.dfa import Dfa
 from model.constraints.trie import build_trie
-from model.constraints.vocabulary import DEAD, Trie, Vocabulary
+from model.constraints.vocabulary import DEAD, Vocabulary
 from model.errors import ConfigError
 
 DATA = files("mistral_common") / "data"
@@ -247,68 +247,11 @@ def test_trie_holds_the_tokens(tokens: list[bytes]) -> None:
         assert node < trie.end[node] <= trie.end[trie.parent[node]]
 
 
-def brute_walk(
-    trie: Trie, table: NDArray[np.int32], whole: int, start: int, node: int
-) -> dict[int, tuple[int, int]]:
-    """Per live node its state and the characters begun on the way."""
-    reached = {node: (start, 0)}
-    waiting = [node]
-    while waiting:
-        above = waiting.pop()
-        before, read = reached[above]
-        for byte, child in trie.children(above).items():
-            state = int(table[before, byte])
-            if state >= 0:
-                reached[child] = (state, read + (before < whole))
-                waiting.append(child)
-    return reached
-
-
-@given(token_lists, st.data())
-def test_walks_agree_with_stepping(tokens: list[bytes], data: st.DataObject) -> None:
-    vocabulary = Vocabulary.from_bytes([*tokens, b"x"], [])
-    trie = vocabulary.trie
-    states = data.draw(st.integers(1, 4))
-    whole = data.draw(st.integers(1, states))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    table = rng.integers(-1, states, (states, 256), dtype=np.int32)
-    start = data.draw(st.integers(0, states - 1))
-    node = data.draw(st.integers(0, trie.nodes - 1))
-    ends = trie.children_by(ord("a"))
-    expected = brute_walk(trie, table, whole, start, node)
-
-    walked = trie.walk(table, whole, start, node, ends)
-    found = zip(walked.ids.tolist(), walked.id_states, walked.id_reads, strict=True)
-    assert sorted(found) == sorted(
-        (token, *expected[at])
-        for token, at in enumerate(trie.token_node.tolist())
-        if at in expected and at != node
-    )
-    exits = zip(walked.exits.tolist(), walked.exit_states, walked.exit_reads, strict=True)
-    assert sorted(exits) == sorted(
-        (trie.children(at)[ord("a")], *place)
-        for at, place in expected.items()
-        if place[0] < whole and ord("a") in trie.children(at)
-    )
-
-
-@given(token_lists, st.integers(0, 4))
-def test_walks_end_where_lengths_do(tokens: list[bytes], most: int) -> None:
-    trie = Vocabulary.from_bytes([*tokens, b"x"], []).trie
-    table = np.zeros((1, 256), dtype=np.int32)
-    live = np.arange(trie.levels + 1)[np.newaxis] <= most
-    walked = trie.walk(table, 1, 0, live=live)
-    assert set(walked.ids.tolist()) == {
-        i for i, token in enumerate([*tokens, b"x"]) if 0 < len(token) <= most
-    }
-
-
 @pytest.mark.parametrize("few", [True, False])
 def test_string_body_of_a_real_vocabulary(vocabulary: Vocabulary, few: bool) -> None:
     allowed = range(0x30, 0x3A) if few else [b for b in range(0x20, 0x7F) if b not in b'"\\']
-    table = np.full((1, 256), DEAD, dtype=np.int32)
-    table[0, list(allowed)] = 0
-    walked = vocabulary.trie.walk(table, 1, 0)
+    dfa = Dfa((tuple((byte, byte, 0) for byte in allowed),), frozenset({0}))
+    walked = vocabulary.trie.walk(dfa, 0, in_json=False)
     assert sorted(walked.ids.tolist()) == [
         i for i, token in enumerate(vocabulary.tokens) if token and set(token) <= {*allowed}
     ]

@@ -26,6 +26,7 @@ from model.constraints import peers
 from model.constraints.automaton import Automaton, State
 from model.constraints.cache import Automata
 from model.constraints.check import check_constraint
+from model.constraints.collector import collect_rarely
 from model.constraints.spec import ConstraintSpec
 from model.constraints.vocabulary import Vocabulary
 from model.errors import FormlineError
@@ -115,6 +116,7 @@ class FormlineBackend(StructuredOutputBackend):
 
     def __init__(self, vllm_config: Any, tokenizer: Any, vocab_size: int) -> None:
         super().__init__(vllm_config, tokenizer, vocab_size)
+        collect_rarely()
         self._automata = Automata(Vocabulary.from_tokenizer(tokenizer, vocab_size))
         self._rows = _Rows()
         self._peers: dict[str, StructuredOutputBackend] = {}

@@ -15,7 +15,15 @@ from functools import cached_property
 from typing import TypeVar
 
 from model.constraints import tables
-from model.constraints.tables import MAX_STATES, MAX_WORK, Budget, Edge, Row, TooComplex
+from model.constraints.tables import (
+    MAX_STATES,
+    MAX_WORK,
+    Budget,
+    Edge,
+    EdgeArrays,
+    Row,
+    TooComplex,
+)
 
 __all__ = [
     "ANY_TEXT", "COUNT_CAP", "EMPTY", "EMPTY_TEXT", "MAX_STATES", "MAX_WORK", "UNIVERSE", "Budget",
@@ -61,6 +69,11 @@ class Dfa:
     @cached_property
     def _hash(self) -> int:
         return hash((self.edges, self.accepting))
+
+    @cached_property
+    def arrays(self) -> EdgeArrays:
+        """The edges for machine code."""
+        return EdgeArrays.of(self.edges)
 
     def step(self, state: int, code_point: int) -> int | None:
         """The state after one more character, or None when nothing can be accepted any more."""

@@ -7,12 +7,12 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints import trie_walk
+from model.constraints import token_sets
 from model.constraints.containers import KeySlot, Named
 from model.constraints.gaps import Gaps
 from model.constraints.profiles import Mask, Profiles
 from model.constraints.suffixes import Ends
-from model.constraints.threads import Plain, Slot, Text, Thread, Threads, Tracked, spelled
+from model.constraints.threads import Plain, Slot, Text, Thread, Threads, Tracked
 from model.constraints.vocabulary import Vocabulary
 from model.constraints.walks import Chain, Found, SuffixWalker, TrieWalker
 
@@ -52,7 +52,7 @@ class Threadwise:
         mask = self._union(found.masks)
         if found.nodes:
             trie, nodes = self._vocabulary.trie, np.array(found.nodes, dtype=np.int32)
-            trie_walk.set_nodes(mask, trie.first_token, trie.token_ids, nodes)
+            token_sets.set_nodes(mask, trie.first_token, trie.token_ids, nodes)
         self._allow_ends(mask, found.ends)
         return mask
 
@@ -94,9 +94,9 @@ class Threadwise:
             after = (self._trie.taken(content), self._after_slot(content.slot))
         else:
             return thread
-        within = spelled(thread.partial)
-        place = self._shared.profiles.place(content.lang, content.state, content.length, within)
-        return (type(thread), content.lang, place, within, after)
+        lang, partial = content.lang, thread.partial
+        place = self._shared.profiles.place(lang, content.state, content.length, partial)
+        return (type(thread), lang, place, partial, after)
 
     def _after_slot(self, slot: Slot) -> Hashable:
         found = self._slot_keys.get(slot)

@@ -11,13 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints import trie_walk
-from model.constraints.byte_table import ByteTable, table_of
+from model.constraints import token_sets
+from model.constraints.partials import Partial
 from model.constraints.shapes import StringLang
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.trie import NOT_COUNTED, Trie, Walked
@@ -94,33 +93,33 @@ class Profiles:
         self.reach, self.max_bytes, self.used_bytes = vocabulary.max_token_length, max_bytes, 0
         self.suffixes = Suffixes(self.trie)
         self._kept: OrderedDict[tuple[object, ...], Profile] = OrderedDict()
-        self._by_length: dict[tuple[StringLang, int, int], Lengthwise] = {}
+        self._by_length: dict[tuple[StringLang, Partial, int], Lengthwise] = {}
 
     def string(
-        self, lang: StringLang, state: int, length: int, node: int, within: bytes = b""
+        self, lang: StringLang, state: int, length: int, node: int, partial: Partial = ()
     ) -> Profile:
-        """Inside a JSON string; `within` are the bytes read so far of an incomplete character."""
-        place = self.place(lang, state, length, within)
-        key = ("string", lang, place, within, node)
-        return self._get(key, lambda: self._string(lang, place, within, node))
+        """Inside a JSON string; `partial` is what is half read of a character."""
+        place = self.place(lang, state, length, partial)
+        key = ("string", lang, place, partial, node)
+        return self._get(key, lambda: self._string(lang, place, partial, node))
 
     def number(self, lang: StringLang, state: int, node: int) -> Profile:
         """Inside a number."""
         return self._get(("number", lang, state, node), lambda: self._number(lang, state, node))
 
     def text(
-        self, lang: StringLang, state: int, length: int, node: int, within: bytes = b""
+        self, lang: StringLang, state: int, length: int, node: int, partial: Partial = ()
     ) -> Profile:
-        """Inside plain text, which ends with the answer; `within` as in `string`."""
-        place = self.place(lang, state, length, within)
-        key = ("text", lang, place, within, node)
-        return self._get(key, lambda: self._text(lang, place, within, node))
+        """Inside plain text, which ends with the answer; `partial` as in `string`."""
+        place = self.place(lang, state, length, partial)
+        key = ("text", lang, place, partial, node)
+        return self._get(key, lambda: self._text(lang, place, partial, node))
 
     def place(
-        self, lang: StringLang, state: int, length: int, within: bytes = b""
+        self, lang: StringLang, state: int, length: int, partial: Partial = ()
     ) -> tuple[int, int]:
         """Equal where equal tokens can come next: the state, and the length where it matters."""
-        if within:
+        if partial:
             length = lang.lengthen(length, 1)  # no character of the walk counts this one
         return lang.mask_place(state, length, self.reach)
 
@@ -156,15 +155,14 @@ class Profiles:
         return found
 
     def _string(
-        self, lang: StringLang, place: tuple[int, int], within: bytes, node: int
+        self, lang: StringLang, place: tuple[int, int], partial: Partial, node: int
     ) -> Profile:
-        table, length = table_of(lang.dfa).json, place[1]
-        start = table.after(place[0], within)
+        length = place[1]
         if lang.is_counted and len(lang.dfa.edges) == 1:
             least = max(lang.minimum - length, 0)
             most = None if lang.maximum is None else lang.maximum - length
-            return self._lengthwise(StringLang(lang.dfa), start, node).cut(least, most)
-        walked = self._walk(lang, table, start, length, node)
+            return self._lengthwise(StringLang(lang.dfa), partial, node).cut(least, most)
+        walked = self._walk(lang, place, partial, node, in_json=True)
         accepting = _accepting(lang, walked)
         if lang.is_counted:
             accepting &= _fits(lang, length, walked.exit_reads)
@@ -172,39 +170,47 @@ class Profiles:
         return self._profile(walked.ids, exits, reads, node)
 
     def _walk(
-        self, lang: StringLang, table: ByteTable, start: int, length: int, node: int
+        self,
+        lang: StringLang,
+        place: tuple[int, int],
+        partial: Partial,
+        node: int,
+        *,
+        in_json: bool,
     ) -> Walked:
-        live = _live(lang, table, length, self.trie.levels) if lang.is_counted else NOT_COUNTED
-        quoted = self.suffixes.quoted
-        return self.trie.walk(table.next, table.whole, start, node, quoted, live)
+        state, length = place
+        live = live_places(lang, length, self.trie.levels) if lang.is_counted else NOT_COUNTED
+        ends = self.suffixes.quoted
+        return self.trie.walk(lang.dfa, state, partial, node, in_json=in_json, ends=ends, live=live)
 
-    def _lengthwise(self, lang: StringLang, start: int, node: int) -> Lengthwise:
+    def _lengthwise(self, lang: StringLang, partial: Partial, node: int) -> Lengthwise:
         """The tokens of a one-state language by how many characters they hold."""
-        key = (lang, start, node)
+        key = (lang, partial, node)
         found = self._by_length.get(key)
         if found is None:
-            walked = self._walk(lang, table_of(lang.dfa).json, start, 0, node)
+            walked = self._walk(lang, (0, 0), partial, node, in_json=True)
             found = self._by_length[key] = Lengthwise(self, walked, node)
         return found
 
     def _number(self, lang: StringLang, state: int, node: int) -> Profile:
-        table = table_of(lang.dfa).text
-        walked = self.trie.walk(table.next, table.whole, state, node, self.suffixes.number_ends)
+        ends = self.suffixes.number_ends
+        walked = self.trie.walk(lang.dfa, state, (), node, in_json=False, ends=ends)
         accepting = _accepting(lang, walked)
         accepting &= walked.exits != node  # there the number goes on below without a token
         return self._profile(
             walked.ids, walked.exits[accepting], walked.exit_reads[accepting], node
         )
 
-    def _text(self, lang: StringLang, place: tuple[int, int], within: bytes, node: int) -> Profile:
-        table = table_of(lang.dfa).text
-        walked = self._walk(lang, table, table.after(place[0], within), place[1], node)
+    def _text(
+        self, lang: StringLang, place: tuple[int, int], partial: Partial, node: int
+    ) -> Profile:
+        walked = self._walk(lang, place, partial, node, in_json=False)
         nowhere = np.empty(0, dtype=np.int32)
         return self._profile(walked.ids, nowhere, nowhere, node)
 
     def _profile(self, ids: Int32, exits: Int32, reads: Int32, node: int) -> Profile:
         inside = self.vocabulary.empty_mask()
-        trie_walk.set_tokens(inside, ids)
+        token_sets.set_tokens(inside, ids)
         return Profile(inside, self.suffixes.ends_at(exits), exits, reads, node)
 
 
@@ -249,14 +255,9 @@ def _fits(lang: StringLang, length: int, reads: Int32) -> NDArray[np.bool_]:
     return found if lang.maximum is None else found & (total <= lang.maximum)
 
 
-def _live(lang: StringLang, table: ByteTable, length: int, most: int) -> NDArray[np.bool_]:
+def live_places(lang: StringLang, length: int, most: int) -> NDArray[np.bool_]:
     """bool [states, most + 1]: what can be completed after so many characters from `length` on."""
-    found = np.empty((len(table.next), most + 1), dtype=np.bool_)
+    found = np.empty((len(lang.dfa.edges), most + 1), dtype=np.bool_)
     for read in range(most + 1):
-        found[: table.whole, read] = lang.live_states(lang.lengthen(length, read))
-    # Within a character, that one is read already but counts only once it is complete.
-    if table.targets:
-        targets = np.fromiter(chain.from_iterable(table.targets), dtype=np.intp)
-        counts = np.fromiter(map(len, table.targets), dtype=np.intp)
-        found[table.whole :] = np.logical_or.reduceat(found[targets], counts.cumsum() - counts)
+        found[:, read] = lang.live_states(lang.lengthen(length, read))
     return found

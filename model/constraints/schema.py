@@ -71,10 +71,13 @@ class Compiler:
     def compile(self) -> Node:
         """The root node, with everything impossible taken out."""
         root = self.node(frozenset({self.document.root}))
-        while self._pending:
-            self._check_bounds()
-            conj, is_unique, node = self._pending.pop()
-            self._fill(node, conj, is_unique=is_unique)
+        try:
+            while self._pending:
+                self._check_bounds()
+                conj, is_unique, node = self._pending.pop()
+                self._fill(node, conj, is_unique=is_unique)
+        finally:
+            self.terms.clear()  # they refer to the compiler, which is to go at once
         link(root, self._nodes.values())
         return root
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints import trie_walk
+from model.constraints import token_sets
 from model.constraints.trie import DEAD, Trie
 
 Int32 = NDArray[np.int32]
@@ -35,7 +35,7 @@ class Ends:
 
     def allow(self, mask: Int32, nodes: NDArray[np.bool_]) -> None:
         """Sets the tokens whose suffix is among the nodes, bool [nodes of the tree]."""
-        trie_walk.set_where(mask, self.ids, self.suffixes, nodes)
+        token_sets.set_where(mask, self.ids, self.suffixes, nodes)
 
     @property
     def nbytes(self) -> int:
@@ -80,7 +80,7 @@ class Suffixes:
 
     def ends_at(self, nodes: Int32) -> Ends:
         """All tokens below places where content ends."""
-        places = trie_walk.gather(self._begin, self._count, nodes)
+        places = token_sets.gather(self._begin, self._count, nodes)
         return Ends(self._ids[places], self._suffixes[places])
 
     def ends_below(self, node: int) -> Ends:

@@ -7,6 +7,11 @@ list of rows with the set of accepting states; state 0 is the start. Everything 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 Edge = tuple[int, int, int]
 Row = Sequence[Edge]
@@ -15,6 +20,25 @@ MAX_STATES = 20_000
 """States that any one automaton may have, before minimisation too."""
 MAX_WORK = 600_000
 """Edges that one operation may walk: about a second of work."""
+
+
+class EdgeArrays(NamedTuple):
+    """A table for machine code.
+
+    begin  int64 [states + 1]  state s has the edges begin[s] .. begin[s + 1] - 1
+    edges  int64 [edges, 3]    lo, hi and target of each
+    """
+
+    begin: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, table: Sequence[Row]) -> EdgeArrays:
+        counts = np.fromiter(map(len, table), dtype=np.int64, count=len(table))
+        begin = np.concatenate(([0], counts.cumsum())).astype(np.int64)
+        numbers = chain.from_iterable(chain.from_iterable(table))
+        flat = np.fromiter(numbers, dtype=np.int64, count=3 * int(begin[-1]))
+        return cls(begin, flat.reshape(-1, 3))
 
 
 class TooComplex(Exception):

@@ -12,6 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
+from model.constraints.partials import (
+    ASTRAL,
+    BYTES,
+    ESCAPE,
+    HEX_DIGITS,
+    LOW_BACKSLASH,
+    LOW_DIGITS,
+    LOW_U,
+    Partial,
+)
 from model.constraints.shapes import StringLang, Style
 
 T = TypeVar("T")
@@ -38,7 +48,11 @@ class Interner:
 
     def clear(self) -> None:
         """Forgets what was made. Threads still held stay right; equal ones may be made anew."""
+        made = list(self._made.values())
         self._made.clear()
+        for each in made:
+            if isinstance(each, Thread):
+                each.forget()
 
 
 class Thread:
@@ -57,6 +71,10 @@ class Thread:
         if found is None:
             found = self._steps[byte] = self._step(byte)
         return found
+
+    def forget(self) -> None:
+        """Forgets the steps that were taken."""
+        self._steps.clear()
 
     def _step(self, byte: int) -> Threads:
         raise NotImplementedError
@@ -276,47 +294,14 @@ _SHORT_ESCAPES = {
 _HEX = {ord(digit): int(digit, 16) for digit in "0123456789abcdefABCDEF"}
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 
-# What is half read of one character: () between characters; (_BYTES, bits, bytes to come, least
-# code point); (_ESCAPE,); (_HEX_DIGITS, value, digits read); after a high surrogate
-# (_LOW_BACKSLASH, high), (_LOW_U, high), (_LOW_DIGITS, high, value, digits read).
-Partial = tuple[int, ...]
-_BYTES, _ESCAPE, _HEX_DIGITS, _LOW_BACKSLASH, _LOW_U, _LOW_DIGITS = range(6)
 _AFTER: Mapping[int, Collection[int]] = {
-    _BYTES: range(0x80, 0xC0),
-    _ESCAPE: frozenset((*_SHORT_ESCAPES, ord("u"))),
-    _HEX_DIGITS: frozenset(_HEX),
-    _LOW_BACKSLASH: b"\\",
-    _LOW_U: b"u",
-    _LOW_DIGITS: frozenset(_HEX),
+    BYTES: range(0x80, 0xC0),
+    ESCAPE: frozenset((*_SHORT_ESCAPES, ord("u"))),
+    HEX_DIGITS: frozenset(_HEX),
+    LOW_BACKSLASH: b"\\",
+    LOW_U: b"u",
+    LOW_DIGITS: frozenset(_HEX),
 }
-_ASTRAL = 0x10000
-_BYTES_TO_COME = {0x80: 1, 0x800: 2, _ASTRAL: 3}
-_LEAD = {1: 0xC0, 2: 0xE0, 3: 0xF0}
-
-
-def spelled(partial: Partial) -> bytes:
-    """Bytes that lead to what is half read: those read, or others that mean the same."""
-    if not partial:
-        return b""
-    kind, *fields = partial
-    if kind == _BYTES:
-        bits, rest, least = fields
-        count = _BYTES_TO_COME[least]
-        read = range(count - rest - 1, -1, -1)
-        lead = _LEAD[count] | bits >> 6 * (count - rest)
-        return bytes([lead, *(0x80 | bits >> 6 * place & 0x3F for place in read)])
-    if kind == _ESCAPE:
-        return b"\\"
-    if kind == _HEX_DIGITS:
-        return b"\\u" + _hex_digits(*fields)
-    high = b"\\u" + _hex_digits(0xD800 + fields[0], 4)
-    if kind == _LOW_BACKSLASH:
-        return high
-    return high + (b"\\" if kind == _LOW_U else b"\\u" + _hex_digits(*fields[1:]))
-
-
-def _hex_digits(value: int, digits: int) -> bytes:
-    return f"{value:0{digits}x}".encode() if digits else b""
 
 
 class Text(Thread):
@@ -348,7 +333,7 @@ class Text(Thread):
         if 0xE0 <= byte <= 0xEF:
             return self._bytes(byte & 0x0F, 2, 0x800)
         if 0xF0 <= byte <= 0xF4:
-            return self._bytes(byte & 0x07, 3, _ASTRAL)
+            return self._bytes(byte & 0x07, 3, ASTRAL)
         return ()
 
     def _continue(self, byte: int) -> Threads:
@@ -362,7 +347,7 @@ class Text(Thread):
         high = min(((bits + 1) << 6 * rest) - 1, 0x10FFFF)
         if low > high or not self.content.allows(low, high):
             return ()
-        return self._push(bits) if rest == 0 else self._with((_BYTES, bits, rest, least))
+        return self._push(bits) if rest == 0 else self._with((BYTES, bits, rest, least))
 
     def _push(self, code_point: int) -> Threads:
         content = self.content.push(code_point)
@@ -386,21 +371,21 @@ class String(Text):
         if byte == _QUOTE:
             return self.content.finish()
         if byte == _BACKSLASH:
-            return self._with((_ESCAPE,)) if self._can_escape() else ()
+            return self._with((ESCAPE,)) if self._can_escape() else ()
         return super()._begin(byte) if byte >= 0x20 else ()
 
     def _continue(self, byte: int) -> Threads:
         kind, *fields = self.partial
-        if kind == _BYTES:
+        if kind == BYTES:
             return super()._continue(byte)
-        if kind == _ESCAPE:
+        if kind == ESCAPE:
             return self._escape(byte)
-        if kind == _HEX_DIGITS:
+        if kind == HEX_DIGITS:
             return self._hex_digit(byte, *fields)
-        if kind == _LOW_BACKSLASH:
-            return self._with((_LOW_U, *fields)) if byte == _BACKSLASH else ()
-        if kind == _LOW_U:
-            return self._with((_LOW_DIGITS, *fields, 0, 0)) if byte == ord("u") else ()
+        if kind == LOW_BACKSLASH:
+            return self._with((LOW_U, *fields)) if byte == _BACKSLASH else ()
+        if kind == LOW_U:
+            return self._with((LOW_DIGITS, *fields, 0, 0)) if byte == ord("u") else ()
         return self._low_digit(byte, *fields)
 
     def _can_escape(self) -> bool:
@@ -411,7 +396,7 @@ class String(Text):
 
     def _escape(self, byte: int) -> Threads:
         if byte == ord("u"):
-            return self._with((_HEX_DIGITS, 0, 0)) if self._can_name(0, 0x10000) else ()
+            return self._with((HEX_DIGITS, 0, 0)) if self._can_name(0, 0x10000) else ()
         if byte == ord("/") and not self.make.style.idle_escapes:
             return ()
         return self._push(_SHORT_ESCAPES[byte]) if byte in _SHORT_ESCAPES else ()
@@ -423,9 +408,9 @@ class String(Text):
         if not self._can_name(value << 4 * (4 - digits), 1 << 4 * (4 - digits)):
             return ()
         if digits < 4:
-            return self._with((_HEX_DIGITS, value, digits))
+            return self._with((HEX_DIGITS, value, digits))
         if 0xD800 <= value <= 0xDBFF:
-            return self._with((_LOW_BACKSLASH, value - 0xD800))
+            return self._with((LOW_BACKSLASH, value - 0xD800))
         return self._push(value)
 
     def _can_name(self, low: int, size: int) -> bool:
@@ -435,7 +420,7 @@ class String(Text):
         return self._names_unit(low, high) or (
             first <= last
             and self.content.allows(
-                _ASTRAL + (first - 0xD800 << 10), _ASTRAL + (last - 0xD800 << 10) + 0x3FF
+                ASTRAL + (first - 0xD800 << 10), ASTRAL + (last - 0xD800 << 10) + 0x3FF
             )
         )
 
@@ -452,11 +437,11 @@ class String(Text):
         size = 1 << 4 * (4 - digits)
         first = max(value * size, 0xDC00) - 0xDC00
         last = min(value * size + size - 1, 0xDFFF) - 0xDC00
-        base = _ASTRAL + (surrogate << 10)
+        base = ASTRAL + (surrogate << 10)
         if first > last or not self.content.allows(base + first, base + last):
             return ()
         if digits < 4:
-            return self._with((_LOW_DIGITS, surrogate, value, digits))
+            return self._with((LOW_DIGITS, surrogate, value, digits))
         return self._push(base + first)
 
     @property

@@ -1,4 +1,4 @@
-"""A prefix tree over token byte strings, and walks of it under a byte automaton.
+"""A prefix tree over token byte strings, and walks of it under an automaton.
 
 Nodes are numbered depth first over the sorted tokens, so a subtree is a range of nodes and the
 tokens below a node are a slice of `token_ids`.
@@ -15,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints import trie_walk
+from model.constraints.dfa import Dfa
+from model.constraints.partials import Partial
+from model.constraints.trie_walk import TrieArrays
 
 DEAD = -1
 NOT_COUNTED = np.empty((0, 0), dtype=np.bool_)
@@ -25,13 +28,12 @@ Int32 = NDArray[np.int32]
 class Walked(NamedTuple):
     """The live part of a walk, in no particular order.
 
-    ids, id_states, id_reads        int32 [tokens]  tokens that end below the start, with the state
-                                    each ends in and the characters it has begun by then
+    ids, id_reads                   int32 [tokens]  tokens that end below the start, with the
+                                    characters each has begun by its end
     exits, exit_states, exit_reads  int32 [exits]   where content may end, between characters
     """
 
     ids: Int32
-    id_states: Int32
     id_reads: Int32
     exits: Int32
     exit_states: Int32
@@ -99,37 +101,32 @@ class Trie:
 
     def walk(
         self,
-        table: Int32,
-        whole: int,
+        dfa: Dfa,
         start: int,
+        partial: Partial = (),
         node: int = 0,
+        *,
+        in_json: bool,
         ends: Int32 | None = None,
         live: NDArray[np.bool_] = NOT_COUNTED,
     ) -> Walked:
-        """What an automaton reads below `node`, where it is in `start`.
+        """What an automaton reads below `node`, where it is in the state `start`.
 
-        table  int32 [states, 256]   the next state, or DEAD
-        whole                        states below it are between characters, others within one
-        ends   int32 [nodes]         where content that ends at a node goes on, or DEAD
-        live   bool [states, reads]  whether a state can be completed after so many characters;
-                                     NOT_COUNTED where their number does not matter
+        partial  what is half read of a character there
+        in_json  whether bytes are those between the quotes of a JSON string, escapes included, or
+                 plain UTF-8
+        ends     int32 [nodes]         where content that ends at a node goes on, or DEAD
+        live     bool [states, reads]  whether a state can be completed after so many characters;
+                                       NOT_COUNTED where their number does not matter
         """
-        ends = self.nowhere if ends is None else ends
-        return Walked(
-            *trie_walk.walk(
-                self.byte,
-                self.depth,
-                self.end,
-                self.first_token,
-                self.token_ids,
-                ends,
-                self.levels,
-                table,
-                whole,
-                live,
-                start,
-                node,
-            )
+        ends, half = self.nowhere if ends is None else ends, trie_walk.of(partial)
+        found = trie_walk.walk(self._arrays, ends, *dfa.arrays, live, in_json, start, half, node)
+        return Walked(*found)
+
+    @cached_property
+    def _arrays(self) -> TrieArrays:
+        return TrieArrays(
+            self.byte, self.depth, self.end, self.first_token, self.token_ids, self.levels
         )
 
     @cached_property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ from model.constraints.threads import (
     Thread,
     Threads,
     Tracked,
-    spelled,
 )
 from model.constraints.trie import Trie
 
@@ -74,6 +73,20 @@ class Walker:
     """
 
     tree: Tree
+    _visits: ClassVar[dict[type[Thread], Callable[[Any, Any, int, Found], None]]]
+
+    def __init_subclass__(cls) -> None:
+        cls._visits = {
+            Array: cls._container,
+            Object: cls._container,
+            Value: cls._value,
+            Number: cls._number,
+            String: cls._text,
+            Text: cls._text,
+            Colon: cls._colon,
+            Literal: cls._literal,
+            Done: cls._step,
+        }
 
     def __init__(self, tree: Tree, gaps: Gaps) -> None:
         self.tree, self._gaps = tree, gaps
@@ -81,24 +94,13 @@ class Walker:
         self._scalars: dict[Hashable, Node] = {}
         self._first_alike: dict[Node, Node] = {}
         self._places: dict[Container, Place] = {}
-        self._visits: dict[type[Thread], Callable[[Any, int, Found], None]] = {
-            Array: self._container,
-            Object: self._container,
-            Value: self._value,
-            Number: self._number,
-            String: self._text,
-            Text: self._text,
-            Colon: self._colon,
-            Literal: self._literal,
-            Done: self._step,
-        }
 
     def visit(self, thread: Thread, node: int, found: Found) -> None:
         """Adds what the thread allows below the node."""
         if isinstance(thread, Hole):
             found.holes.append(node)
         elif self.tree.children(node):
-            self._visits[type(thread)](thread, node, found)
+            self._visits[type(thread)](self, thread, node, found)
 
     @property
     def nbytes(self) -> int:
@@ -308,8 +310,8 @@ class TrieWalker(Walker):
         content = thread.content
         if isinstance(content, Plain):
             build = self._profiles.string if isinstance(thread, String) else self._profiles.text
-            within = spelled(thread.partial)
-            profile = build(content.lang, content.state, content.length, node, within)
+            place = (content.lang, content.state, content.length)
+            profile = build(*place, node, thread.partial)
             found.masks.append(profile.inside)
             found.ends.append(((content.below,), profile.ends))
         elif thread.partial:
