@@ -45,14 +45,13 @@ class Automaton:
         max_bytes: int = 64 << 20,
         constraint_bytes: int = 0,
     ) -> None:
+        self._make, self._states = Interner(constraint.style), dict[Hashable, State]()
         self.constraint, self.masks, self.max_bytes = constraint, masks, max_bytes
         self._constraint_bytes = constraint_bytes
         self._tokens = masks.vocabulary.tokens
         self.stop_ids = frozenset(i for i in stop_ids if 0 <= i < masks.vocabulary.size)
         self._stops = masks.vocabulary.pack(sorted(self.stop_ids))
         self._nothing = masks.vocabulary.empty_mask().tobytes()
-        self._make = Interner(constraint.style)
-        self._states: dict[Hashable, State] = {}
         self._forget()
 
     def __del__(self) -> None:
