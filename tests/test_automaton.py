@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from pathlib import Path
@@ -17,6 +18,7 @@ from model.constraints.cache import Automata
 from model.constraints.compiling import compile_constraint
 from model.constraints.masks import Masks
 from model.constraints.spec import ConstraintSpec
+from model.constraints.threads import Interner, Thread
 from model.constraints.vocabulary import Vocabulary
 
 SCHEMAS: list[Any] = [
@@ -131,3 +133,26 @@ def test_a_grammar_takes_back_and_validates(masks: Masks) -> None:
         automaton, automaton.start
     )
     assert (bitmask[0] == -1).all()
+
+
+def test_a_dropped_automaton_leaves_nothing_to_the_garbage_collector(masks: Masks) -> None:
+    kinds = (Automaton, State, Thread, Interner)
+
+    def alive() -> int:
+        return sum(issubclass(type(each), kinds) for each in gc.get_objects())
+
+    gc.collect()
+    before = alive()
+    gc.disable()
+    try:
+        automaton = automaton_of(SCHEMAS[1], masks)
+        state: State | None = automaton.start
+        for token in random.Random(5).choices(range(masks.vocabulary.size), k=2000):
+            assert state is not None
+            automaton.mask(state)
+            state = automaton.after(state, token) or automaton.start
+        assert alive() > before + 5
+        del automaton, state
+        assert alive() == before
+    finally:
+        gc.enable()

@@ -87,6 +87,7 @@ class Gaps:
                 for after in thread.step(byte) if byte in thread.first_bytes else ():
                     nodes.append(child)
                     pending.append((after, child))
+        make.clear()  # its threads and it refer to each other
         return Gap(tuple(nodes), tuple(closes), tuple(begins))
 
 

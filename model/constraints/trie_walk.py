@@ -42,12 +42,12 @@ class TrieArrays(NamedTuple):
     levels: int
 
 
-Read = tuple[int, int, int, int]
+Half = tuple[int, int, int, int]
 """A Partial filled up with zeros, for the machine code; _WHOLE between characters."""
 
 _NONE = -1
-_WHOLE: Read = (_NONE, 0, 0, 0)
-_NOWHERE: tuple[int, Read] = (-1, _WHOLE)
+_WHOLE: Half = (_NONE, 0, 0, 0)
+_NOWHERE: tuple[int, Half] = (-1, _WHOLE)
 _QUOTE, _BACKSLASH, _U = b'"\\u'
 _ESCAPES, _HEX = np.full(256, -1, dtype=np.int64), np.full(256, -1, dtype=np.int64)
 _ESCAPES[list(b'"\\bfnrt')] = list(b'"\\\b\f\n\r\t')
@@ -56,7 +56,7 @@ _ESCAPABLE = np.array([(0, 0x1F), (_QUOTE, _QUOTE), (_BACKSLASH, _BACKSLASH), (0
 """The characters that may be escaped: other ASCII needs none."""
 
 
-def of(partial: Partial) -> Read:
+def of(partial: Partial) -> Half:
     """What is half read, as `walk` takes it."""
     kind, a, b, c = (*partial, 0, 0, 0)[:4] if partial else _WHOLE
     return kind, a, b, c
@@ -94,7 +94,7 @@ def _allows(
 @inlined
 def _push(
     begin: Int64, edges: Int64, live: Live, state: int, read: int, character: int
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """After a whole character."""
     at = _first_from(begin, edges, state, character)
     if at == begin[state + 1] or edges[at, 0] > character:
@@ -132,7 +132,7 @@ def _names(
 @inlined
 def _bytes(
     begin: Int64, edges: Int64, live: Live, state: int, read: int, bits: int, rest: int, least: int
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """Within UTF-8, after some of a character's bits."""
     if rest == 0:
         return _push(begin, edges, live, state, read, bits)
@@ -146,7 +146,7 @@ def _bytes(
 @inlined
 def _first_byte(
     begin: Int64, edges: Int64, live: Live, in_json: bool, state: int, read: int, byte: int
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """After a character's first byte."""
     if in_json and (byte < 0x20 or byte == _QUOTE):
         return _NOWHERE
@@ -171,7 +171,7 @@ def _first_byte(
 @inlined
 def _hex_digit(
     begin: Int64, edges: Int64, live: Live, state: int, read: int, value: int, digits: int
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """After some digits of an escape, or none of them."""
     shift = 4 * (4 - digits)
     low = value << shift
@@ -194,7 +194,7 @@ def _low_digit(
     surrogate: int,
     value: int,
     digits: int,
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """After some digits of a low surrogate's escape."""
     shift = 4 * (4 - digits)
     first = max(value << shift, 0xDC00) - 0xDC00
@@ -215,9 +215,9 @@ def _step(
     in_json: bool,
     state: int,
     read: int,
-    half: Read,
+    half: Half,
     byte: int,
-) -> tuple[int, Read]:
+) -> tuple[int, Half]:
     """The state after one more byte, -1 where it is not allowed, and what is then half read.
 
     `read` counts the characters begun, this byte's included.
@@ -255,7 +255,7 @@ def walk(
     live: Live,
     in_json: bool,
     start: int,
-    half: Read,
+    half: Half,
     node: int,
 ) -> tuple[Int32, Int32, Int32, Int32, Int32]:
     """What `Trie.walk` gives."""
@@ -286,7 +286,7 @@ def walk(
                 state_at[level - 1],
                 read,
                 (above[0], above[1], above[2], above[3]),
-                int(np.int64(trie.byte[here])),
+                int(np.int64(trie.byte[here])),  # signed, as all the other numbers
             )
             if state < 0:
                 here = trie.end[here]
