@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -113,3 +117,13 @@ def test_walks_agree_with_threads(
         for at, (state, partial, read) in expected.items()
         if not partial and QUOTE in trie.children(at)
     )
+
+
+def test_warming_up_stays_within_its_arrays() -> None:
+    """Machine code does not check indices, so that a wrong one is seen only as plain Python."""
+    code = "from model.constraints import trie_walk; trie_walk.warm_up()"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

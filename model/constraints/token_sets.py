@@ -51,9 +51,8 @@ def gather(begin: Int32, count: Int32, nodes: Int32) -> Int32:
 
 def warm_up() -> None:
     """Loads or compiles the code now."""
-    one, places = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
-    is_open = np.ones(1, dtype=np.bool_)
-    set_tokens(one, one)
-    set_nodes(one, places, one, one)
-    set_where(one, one, one, is_open)
-    gather(one, one, one)
+    mask, none = np.zeros(1, dtype=np.int32), np.empty(0, dtype=np.int32)
+    set_tokens(mask, none)
+    set_nodes(mask, none, none, none)
+    set_where(mask, none, none, np.empty(0, dtype=np.bool_))
+    gather(none, none, none)
