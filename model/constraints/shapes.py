@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,6 +271,15 @@ class NameTrie:
         return found
 
 
+_tries: WeakValueDictionary[tuple[str, ...], NameTrie] = WeakValueDictionary()
+
+
+def _name_trie(names: tuple[str, ...]) -> NameTrie:
+    """One trie for all shapes with the same names: a union may have hundreds of those."""
+    found = _tries.get(names)
+    return _tries.setdefault(names, NameTrie.of(names)) if found is None else found
+
+
 @dataclass(eq=False)
 class ObjectShape:
     """Objects: listed names with a node each, classes of other names, and counts.
@@ -292,7 +302,7 @@ class ObjectShape:
 
     @cached_property
     def trie(self) -> NameTrie:
-        return NameTrie.of(self.names)
+        return _name_trie(self.names)
 
     @cached_property
     def name_set(self) -> frozenset[str]:
