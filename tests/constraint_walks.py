@@ -32,7 +32,7 @@ def accepts(schema: Any, text: str | bytes, **options: Any) -> bool:
 
 def walk(constraint: Constraint, chance: random.Random, free_steps: int = 60) -> bytes:
     """A random answer: `free_steps` bytes at will, then the shortest way out that is seen."""
-    threads = start(constraint, Interner(constraint.style))
+    threads = start(constraint, Interner(constraint.style, constraint))
     text = bytearray()
     while True:
         can_end = any(thread.can_end for thread in threads)

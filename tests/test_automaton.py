@@ -16,7 +16,10 @@ from model.constraints.automaton import Automaton, State
 from model.constraints.backend import FormlineGrammar, _Rows
 from model.constraints.cache import Automata
 from model.constraints.compiling import compile_constraint
+from model.constraints.json_parser import JsonParser
 from model.constraints.masks import Masks
+from model.constraints.schema import compile_schema
+from model.constraints.shapes import ArrayShape, Constraint, Node, ObjectShape
 from model.constraints.spec import ConstraintSpec
 from model.constraints.threads import Interner, Thread
 from model.constraints.vocabulary import Vocabulary
@@ -135,8 +138,24 @@ def test_a_grammar_takes_back_and_validates(masks: Masks) -> None:
     assert (bitmask[0] == -1).all()
 
 
-def test_a_dropped_automaton_leaves_nothing_to_the_garbage_collector(masks: Masks) -> None:
-    kinds = (Automaton, State, Thread, Interner)
+RECURSIVE = {
+    "$defs": {
+        "tree": {
+            "type": "object",
+            "properties": {"left": {"$ref": "#/$defs/tree"}, "tags": {"$ref": "#/$defs/tags"}},
+            "additionalProperties": {"$ref": "#/$defs/tree"},
+        },
+        "tags": {"type": "array", "prefixItems": [{"type": "string"}], "items": {"$ref": "#"}},
+    },
+    "$ref": "#/$defs/tree",
+}
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS, RECURSIVE], ids=range(len(SCHEMAS) + 1))
+def test_a_dropped_automaton_leaves_nothing_to_the_garbage_collector(
+    schema: Any, masks: Masks
+) -> None:
+    kinds = (Automaton, State, Thread, Interner, Node, ObjectShape, ArrayShape)
 
     def alive() -> int:
         return sum(issubclass(type(each), kinds) for each in gc.get_objects())
@@ -145,14 +164,22 @@ def test_a_dropped_automaton_leaves_nothing_to_the_garbage_collector(masks: Mask
     before = alive()
     gc.disable()
     try:
-        automaton = automaton_of(SCHEMAS[1], masks)
+        constraint = Constraint(compile_schema(json.dumps(schema)))
+        automaton = Automaton(constraint, masks, masks.vocabulary.eos_ids)
+        chance = random.Random(5)
         state: State | None = automaton.start
-        for token in random.Random(5).choices(range(masks.vocabulary.size), k=2000):
+        for _ in range(300):
             assert state is not None
-            automaton.mask(state)
-            state = automaton.after(state, token) or automaton.start
+            allowed = masks.vocabulary.unpack(automaton.mask(state)).tolist()
+            state = automaton.after(state, chance.choice(allowed)) or automaton.start
         assert alive() > before + 5
-        del automaton, state
+        del automaton, constraint, state
         assert alive() == before
     finally:
         gc.enable()
+
+
+def test_threads_keep_the_nodes_that_they_read() -> None:
+    parser = JsonParser.of(Constraint(compile_schema(json.dumps(RECURSIVE))))
+    assert parser.matches('{"left": {"tags": ["", {"other": {}}]}}')
+    assert not parser.matches('{"left": {"tags": ["", {"other": 1}]}}')

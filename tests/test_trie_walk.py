@@ -119,6 +119,19 @@ def test_walks_agree_with_threads(
     )
 
 
+@given(langs())
+def test_what_never_refuses_takes_every_character_for_ever(lang: StringLang) -> None:
+    assume(not lang.is_empty)
+    dfa = lang.dfa
+    reached = [0]
+    for state in reached:
+        reached += {target for _, _, target in dfa.edges[state]}.difference(reached)
+    takes_all = all(
+        dfa.step(state, ord(character)) is not None for state in reached for character in CHARACTERS
+    )
+    assert trie_walk.never_refuses(*dfa.arrays, 0) == takes_all
+
+
 def test_warming_up_stays_within_its_arrays() -> None:
     """Machine code does not check indices, so that a wrong one is seen only as plain Python."""
     code = "from model.constraints import trie_walk; trie_walk.warm_up()"

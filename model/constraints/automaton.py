@@ -45,7 +45,8 @@ class Automaton:
         max_bytes: int = 64 << 20,
         constraint_bytes: int = 0,
     ) -> None:
-        self._make, self._states = Interner(constraint.style), dict[Hashable, State]()
+        self._make = Interner(constraint.style, constraint)
+        self._states: dict[Hashable, State] = {}
         self.constraint, self.masks, self.max_bytes = constraint, masks, max_bytes
         self._constraint_bytes = constraint_bytes
         self._tokens = masks.vocabulary.tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-_MIDDLE_COLLECTIONS = 200
+_MIDDLE_COLLECTIONS = 10_000
 
 
 def collect_rarely() -> None:

@@ -426,6 +426,10 @@ class Array(Container):
         self._openings: tuple[tuple[ItemChoice, tuple[int, ...]], ...] | None = None
         self._values: tuple[Value, ...] | None = None
 
+    def forget(self) -> None:
+        super().forget()
+        self._values = None  # they are below it, and it below them
+
     def _at(
         self, index: int, counts: tuple[int, ...], seen: frozenset[str], phase: int, gap: int
     ) -> Array:

@@ -63,7 +63,7 @@ class JsonParser(CharacterLevelParser):
     @classmethod
     def of(cls, constraint: Constraint) -> JsonParser:
         """The parser before the first byte."""
-        return cls(start(constraint, Interner(constraint.style)))
+        return cls(start(constraint, Interner(constraint.style, constraint)))
 
     def add_character(self, new_character: str) -> JsonParser:
         """The parser after one more byte, given as a latin-1 character; dead if not allowed."""

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from model.constraints import token_sets
+from model.constraints import token_sets, trie_walk
+from model.constraints.dfa import ANY_TEXT
 from model.constraints.partials import Partial
 from model.constraints.shapes import StringLang
 from model.constraints.suffixes import Ends, Suffixes
@@ -25,6 +26,7 @@ from model.constraints.vocabulary import Vocabulary
 Mask = NDArray[np.int32]
 Int32 = NDArray[np.int32]
 
+ANYTHING = StringLang(ANY_TEXT)
 _PROFILE_BYTES = 700
 
 
@@ -54,6 +56,11 @@ class Profile:
     @cached_property
     def _by_text(self) -> dict[int, dict[str, list[int]]]:
         return {}
+
+    def texts(self, trie: Trie) -> Iterator[tuple[str, list[int]]]:
+        """What the content may have ended as, and the exits where it has."""
+        for length in self._by_length:
+            yield from self._exits_by_text(trie, length).items()
 
     def exits_of(self, trie: Trie, texts: Collection[str]) -> set[int]:
         """The exits where the content has ended as one of the texts."""
@@ -157,7 +164,9 @@ class Profiles:
     def _string(
         self, lang: StringLang, place: tuple[int, int], partial: Partial, node: int
     ) -> Profile:
-        length = place[1]
+        state, length = place
+        if self._takes_anything(lang, state, partial):
+            return self._of_anything(lang, state, node)
         if lang.is_counted and len(lang.dfa.edges) == 1:
             least = max(lang.minimum - length, 0)
             most = None if lang.maximum is None else lang.maximum - length
@@ -168,6 +177,24 @@ class Profiles:
             accepting &= _fits(lang, length, walked.exit_reads)
         exits, reads = walked.exits[accepting], walked.exit_reads[accepting]
         return self._profile(walked.ids, exits, reads, node)
+
+    def _takes_anything(self, lang: StringLang, state: int, partial: Partial) -> bool:
+        """Whether only what the content may end as tells the language from that of any text."""
+        if partial or lang.is_counted or lang == ANYTHING:
+            return False
+        return trie_walk.never_refuses(*lang.dfa.arrays, state)
+
+    def _of_anything(self, lang: StringLang, state: int, node: int) -> Profile:
+        anything = self.string(ANYTHING, 0, 0, node)
+        accepted = [
+            exit_
+            for text, exits in anything.texts(self.trie)
+            if lang.accepts(*(lang.read(state, 0, text) or (-1, 0)))
+            for exit_ in exits
+        ]
+        keep = np.isin(anything.exits, accepted)
+        exits, reads = anything.exits[keep], anything.reads[keep]
+        return Profile(anything.inside, self.suffixes.ends_at(exits), exits, reads, node)
 
     def _walk(
         self,

@@ -172,6 +172,16 @@ class Node:
     height: int | None = None
     """Containers the flattest value needs; None while, or because, no value is possible."""
 
+    def part(self) -> Iterator[Node]:
+        """Takes the shapes away, and gives the nodes that they had."""
+        arrays, objects, self.arrays, self.objects = self.arrays, self.objects, (), ()
+        for array in arrays:
+            for choices in (*array.prefix, array.rest):
+                yield from (choice.node for choice in choices)
+        for object_ in objects:
+            yield from object_.nodes
+            yield from (key.node for key in object_.classes)
+
     @cached_property
     def first_bytes(self) -> bytes:
         """The bytes that can begin a value."""
@@ -431,10 +441,18 @@ EVERY_SPELLING = Style(40, True, True, True, idle_escapes=True)
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """A compiled constraint: the root of a JSON answer, or a language of plain text."""
+    """A compiled constraint: the root of a JSON answer, or a language of plain text.
+
+    It owns the nodes: they go with it, the circles of recursive schemas too.
+    """
 
     root: Node | StringLang
     style: Style = field(default=STYLES["flexible"])
+
+    def __del__(self) -> None:
+        pending = [self.root] if isinstance(self.root, Node) else []
+        while pending:
+            pending += pending.pop().part()
 
 
 @lru_cache(maxsize=1024)

@@ -22,17 +22,20 @@ from model.constraints.partials import (
     LOW_U,
     Partial,
 )
-from model.constraints.shapes import StringLang, Style
+from model.constraints.shapes import Constraint, StringLang, Style
 
 T = TypeVar("T")
 Threads = tuple["Thread", ...]
 
 
 class Interner:
-    """Makes each thread and content once, so that equal ones are identical."""
+    """Makes each thread and content once, so that equal ones are identical.
 
-    def __init__(self, style: Style) -> None:
-        self.style = style
+    The threads of a constraint keep it alive, as `constraint`: its nodes go with it.
+    """
+
+    def __init__(self, style: Style, constraint: Constraint | None = None) -> None:
+        self.style, self.constraint = style, constraint
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, kind: type[T], *fields: Any) -> T:
@@ -73,7 +76,7 @@ class Thread:
         return found
 
     def forget(self) -> None:
-        """Forgets the steps that were taken."""
+        """Forgets the threads that it leads to."""
         self._steps.clear()
 
     def _step(self, byte: int) -> Threads:

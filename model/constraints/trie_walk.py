@@ -48,6 +48,7 @@ Half = tuple[int, int, int, int]
 _NONE = -1
 _WHOLE: Half = (_NONE, 0, 0, 0)
 _NOWHERE: tuple[int, Half] = (-1, _WHOLE)
+_CHARACTERS = 0x110000 - 0x800  # without the surrogates
 _QUOTE, _BACKSLASH, _U = b'"\\u'
 _ESCAPES, _HEX = np.full(256, -1, dtype=np.int64), np.full(256, -1, dtype=np.int64)
 _ESCAPES[list(b'"\\bfnrt')] = list(b'"\\\b\f\n\r\t')
@@ -247,6 +248,26 @@ def _step(
 
 
 @compiled
+def never_refuses(begin: Int64, edges: Int64, start: int) -> bool:
+    """Whether every character may come next, and again after any of them."""
+    is_seen = np.zeros(len(begin) - 1, dtype=np.bool_)
+    pending = np.empty(len(begin) - 1, dtype=np.int64)
+    is_seen[start], pending[0], waiting = True, start, 1
+    while waiting > 0:
+        waiting -= 1
+        state, characters = pending[waiting], 0
+        for at in range(begin[state], begin[state + 1]):
+            characters += edges[at, 1] - edges[at, 0] + 1
+            target = edges[at, 2]
+            if not is_seen[target]:
+                is_seen[target], pending[waiting] = True, target
+                waiting += 1
+        if characters < _CHARACTERS:
+            return False
+    return True
+
+
+@compiled
 def walk(
     trie: TrieArrays,
     ends: Int32,
@@ -320,4 +341,5 @@ def warm_up() -> None:
     live = np.ones((1, 2), dtype=np.bool_)
     trie = TrieArrays(byte, depth, end, first_token, token_ids, 2)
     walk(trie, end, begin, edges, live, True, 0, _WHOLE, 0)
+    never_refuses(begin, edges, 0)
     token_sets.warm_up()

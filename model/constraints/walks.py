@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.containers import Array, Colon, Container, KeySlot, Named, Object, Value
-from model.constraints.dfa import ANY_TEXT
 from model.constraints.gaps import Gaps, Place, Tree
 from model.constraints.name_profiles import NameProfile, NameProfiles
-from model.constraints.profiles import Mask, Profile, Profiles
+from model.constraints.profiles import ANYTHING, Mask, Profile, Profiles
 from model.constraints.shapes import NameTrie, Node, StringLang
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.threads import (
@@ -45,7 +44,6 @@ All but the first may be made later, as most tokens end before they matter.
 """
 
 _UNKNOWN = "\x00"  # stands for a text that is not known yet, and equals none that is
-_ANYTHING = StringLang(ANY_TEXT)
 _NO_EXITS = frozenset[int]()
 _QUOTE, _SPACE = b'" '
 
@@ -350,7 +348,7 @@ class TrieWalker(Walker):
     def _among_any(self, content: Named, node: int) -> NameProfile:
         anything = self._anything.get(node)
         if anything is None:
-            anything = self._anything[node] = self._profiles.string(_ANYTHING, 0, 0, node)
+            anything = self._anything[node] = self._profiles.string(ANYTHING, 0, 0, node)
         return self._names_of(content.object).among(anything, content.node, node)
 
     def _names_of(self, object_: Object) -> NameProfiles:
