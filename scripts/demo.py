@@ -15,20 +15,20 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import mlflow
 import pandas as pd
 import requests
 from databricks.sdk import WorkspaceClient
 from mlflow.deployments import get_deploy_client
-from rich.console import Console
 from rich.table import Table
 
 from deploy_endpoint import DesiredEndpoint, Outcome, deploy
 from register import Registered, register_model
+from scripts.console import chatter_to, console, step
 from scripts.local_endpoint import local_endpoint
 from scripts.small_model import NAME as SMALL_MODEL
 from scripts.small_model import build
@@ -52,8 +52,6 @@ ENGINE_ARGS = {
 PATIENCE_S = 300  # a busy laptop may need longer for its first answer than a server allows
 
 Answer = str | None
-T = TypeVar("T")
-console = Console(width=100)
 
 
 def main() -> int:
@@ -72,36 +70,6 @@ def main() -> int:
     console.print(f"{registered.uri} answered three times in {time.monotonic() - started:.0f} s")
     print(f"demo: {len(DOCUMENTS)} rows, {valid} valid")
     return 0 if valid == len(DOCUMENTS) else 1
-
-
-@contextlib.contextmanager
-def chatter_to(log: Path) -> Iterator[None]:
-    """Sends what libraries and child processes print into a file; the console stays ours."""
-    kept = [os.dup(1), os.dup(2)]
-    console.file = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    except BaseException:
-        console.print(f"[red]failed[/]; what the libraries said is in {log}")
-        raise
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for descriptor, original in zip((1, 2), kept, strict=True):
-            os.dup2(original, descriptor)
-            os.close(original)
-
-
-def step(title: str, work: Callable[[], T]) -> T:
-    """Runs `work` under a spinner, then says how long it took."""
-    started = time.monotonic()
-    with console.status(f"{title} ..."):
-        result = work()
-    console.print(f"[green]done[/] {title} ({time.monotonic() - started:.0f} s)")
-    return result
 
 
 def ensure_registered(weights: Path) -> Registered:

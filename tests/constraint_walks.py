@@ -67,11 +67,11 @@ def _of_owed_names(threads: Threads) -> Iterator[int]:
         trie, owed = thread.content.object.shape.trie, _owed(thread.content)
         if thread.partial and owed:
             yield from (byte for byte in range(0x80, 0xC0) if thread.step(byte))
-        elif trie.name[thread.content.node] >= 0 and owed >> trie.name[thread.content.node] & 1:
+        elif (index := trie.index(thread.content.node)) >= 0 and owed >> index & 1:
             yield ord('"')
         else:
-            children = trie.children[thread.content.node].items()
-            yield from (chr(c).encode()[0] for c, child in children if trie.reach[child] & owed)
+            children = trie.children(thread.content.node).items()
+            yield from (chr(c).encode()[0] for c, child in children if trie.reach(child) & owed)
 
 
 def _of_unfinished_texts(threads: Threads) -> Iterator[int]:

@@ -35,11 +35,13 @@ LONG = 1000  # tokens that no test waits for
 
 
 @pytest.fixture(scope="module")
-def engine(small_model_dir: Path, engine_args: dict[str, Any]) -> Engine:
+def engine(small_model_dir: Path, engine_args: dict[str, Any]) -> Iterator[Engine]:
     async def acquire() -> Engine:  # as under a web server: an event loop runs in this thread
         return Engine.acquire(str(small_model_dir), ModelConfig(engine_args=engine_args))
 
-    return asyncio.run(acquire())
+    running = asyncio.run(acquire())
+    yield running
+    running.shutdown()
 
 
 @pytest.fixture

@@ -206,6 +206,7 @@ def test_a_daemonic_process_may_start_an_engine_which_ends_with_it(
     assert wait_for(lambda: not any(map(psutil.pid_exists, pids))), "orphans were left"
 
 
+@pytest.mark.slow
 def test_an_engine_that_cannot_be_rebuilt_is_given_up(
     weights: Path, engine_args: dict[str, Any]
 ) -> None:

@@ -94,6 +94,7 @@ def meets_a_hang(engine: Engine, hang: Callable[[psutil.Process], None]) -> None
     assert not any(process.is_running() for process in family)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_killed_and_the_engine_rebuilt(engine: Engine) -> None:
     meets_a_hang(engine, lambda core: core.send_signal(signal.SIGSTOP))
 
@@ -105,6 +106,7 @@ def test_a_main_loop_that_never_answers_is_killed_and_rebuilt(
     meets_a_hang(engine, hold_main_thread)
 
 
+@pytest.mark.slow
 def test_a_step_may_take_longer_than_the_timeout(engine: Engine) -> None:
     """A prefill of 2,000 tokens in one step."""
     rebuilds = engine.health().rebuilds

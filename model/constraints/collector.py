@@ -8,11 +8,11 @@ _MIDDLE_COLLECTIONS = 10_000
 
 
 def collect_rarely() -> None:
-    """Makes full collections twenty times rarer than Python does by itself.
+    """Makes full collections a thousand times rarer than Python does by itself.
 
-    One stops the scheduling thread for as long as some hundred masks take: it visits all that the
-    caches hold. They hold nothing in circles (an automaton cuts its own when it is dropped), so
-    that a full collection finds little; the quick ones of young objects go on as they were.
+    One stops the scheduling thread for as long as thousands of masks take: it visits all that the
+    caches hold. It would find next to nothing: what is compiled, and automata, cut their circles
+    when they go, and vLLM's own loop makes none. Young objects are collected as before.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _MIDDLE_COLLECTIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from model.constraints.names import ROOT, NameNode
 from model.constraints.shapes import (
     MAX_DEPTH,
     ArrayShape,
@@ -304,7 +305,7 @@ class Object(Container):
         assert isinstance(here, Object)
         found: Threads = ()
         if self.open_names:
-            found += (self.make(String, self.make(Named, here, 0), ()),)
+            found += (self.make(String, self.make(Named, here, ROOT), ()),)
         for index in self.open_classes():
             slot = self.make(KeySlot, here, index)
             content = self.make(Tracked, self.shape.classes[index].lang, 0, 0, "", slot)
@@ -321,20 +322,20 @@ class Named(Content):
 
     __slots__ = ("node", "object")
 
-    def __init__(self, make: Interner, object_: Object, node: int) -> None:
+    def __init__(self, make: Interner, object_: Object, node: NameNode) -> None:
         self.make, self.object, self.node, self.depth = make, object_, node, object_.depth
 
     def extend(self, text: str) -> Content | None:
         trie, node = self.object.shape.trie, self.node
         for character in text:
-            child = trie.children[node].get(ord(character))
+            child = trie.children(node).get(ord(character))
             if child is None:
                 return None
             node = child
         return self.make(Named, self.object, node) if self._may_mean(node) else None
 
-    def _may_mean(self, node: int) -> bool:
-        return bool(self.object.shape.trie.reach[node] & self.object.open_names)
+    def _may_mean(self, node: NameNode) -> bool:
+        return bool(self.object.shape.trie.reach(node) & self.object.open_names)
 
     def allows(self, low: int, high: int) -> bool:
         reached = self.object.shape.trie.reach_between(self.node, low, high)
@@ -342,7 +343,7 @@ class Named(Content):
 
     def finish(self) -> Threads:
         shape = self.object.shape
-        index = shape.trie.name[self.node]
+        index = shape.trie.index(self.node)
         if index < 0 or not self.object.open_names >> index & 1:
             return ()
         return (self.make(Colon, shape.nodes[index], 0, self.object.with_name(index)),)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from model.constraints.names import NameNode, NameTrie
 from model.constraints.profiles import Profile
-from model.constraints.shapes import NameTrie
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.trie import Trie
 
@@ -46,17 +46,17 @@ class NameProfiles:
 
     def __init__(self, trie: Trie, suffixes: Suffixes, names: NameTrie) -> None:
         self._trie, self._suffixes, self._names = trie, suffixes, names
-        self._kept: dict[tuple[int, int], NameProfile] = {}
-        self._kept_among: dict[tuple[int, int], NameProfile] = {}
+        self._kept: dict[tuple[NameNode, int], NameProfile] = {}
+        self._kept_among: dict[tuple[NameNode, int], NameProfile] = {}
 
-    def get(self, name_node: int, node: int) -> NameProfile:
+    def get(self, name_node: NameNode, node: int) -> NameProfile:
         """Below `node` of the vocabulary's trie, with the names read up to `name_node`."""
         key = (name_node, node)
         if key not in self._kept:
             self._kept[key] = self._build(name_node, node)
         return self._kept[key]
 
-    def among(self, anything: Profile, name_node: int, node: int) -> NameProfile:
+    def among(self, anything: Profile, name_node: NameNode, node: int) -> NameProfile:
         """The same without `within`: only where names end, of all texts that a string may hold."""
         key = (name_node, node)
         if key not in self._kept_among:
@@ -72,7 +72,7 @@ class NameProfiles:
         within = sum(300 + 100 * len(each.within) for each in self._kept.values())
         return within + 400 * len(self._kept_among)
 
-    def _build(self, name_node: int, node: int) -> NameProfile:
+    def _build(self, name_node: NameNode, node: int) -> NameProfile:
         found = NameProfile()
         pending = [(name_node, node)]
         while pending:
@@ -80,13 +80,13 @@ class NameProfiles:
             children = self._trie.children(node)
             if not children:
                 continue
-            index = self._names.name[name_node]
+            index = self._names.index(name_node)
             if index >= 0 and _QUOTE in children:
                 self._end(index, children[_QUOTE], found)
-            following = self._names.children[name_node]
+            following = self._names.children(name_node)
             for byte in following.keys() & children.keys() & _PLAIN:
                 name_child, child = following[byte], children[byte]
-                found.within.append((child, self._names.reach[name_child]))
+                found.within.append((child, self._names.reach(name_child)))
                 pending.append((name_child, child))
             if self._names.has_escapes:
                 self._spell_others(following, node, found, pending)
@@ -94,17 +94,17 @@ class NameProfiles:
 
     def _spell_others(
         self,
-        following: dict[int, int],
+        following: dict[int, NameNode],
         node: int,
         found: NameProfile,
-        pending: list[tuple[int, int]],
+        pending: list[tuple[NameNode, int]],
     ) -> None:
         """Goes on with the characters that are not one byte which stands for itself."""
         for code_point in following.keys() - _PLAIN:
             name_child = following[code_point]
             for spelling in spellings(code_point):
                 for child, is_whole in self._spell(spelling, node):
-                    found.within.append((child, self._names.reach[name_child]))
+                    found.within.append((child, self._names.reach(name_child)))
                     if is_whole:
                         pending.append((name_child, child))
 

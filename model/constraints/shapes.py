@@ -6,15 +6,15 @@ once linked, holds only values that can be reached and completed, and is shared 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.constraints.dfa import ANY_TEXT, Dfa, TooComplex, intersect, length_between
+from model.constraints.names import NameTrie, name_trie
 from model.constraints.tables import predecessors
 
 MAX_DEPTH = 64
@@ -224,72 +224,6 @@ def bits(names: int) -> Iterator[int]:
         names &= names - 1
 
 
-@dataclass(frozen=True, eq=False)
-class NameTrie:
-    """The listed property names as a trie over code points; node 0 is the root."""
-
-    children: list[dict[int, int]]
-    name: list[int]
-    """Per node the index of the name that ends there, or -1."""
-    reach: list[int]
-    """Per node the bit set of the names at and below it."""
-    depth: list[int]
-    """Per node the characters read."""
-    names: Sequence[str]
-
-    @classmethod
-    def of(cls, names: Sequence[str]) -> NameTrie:
-        trie = cls([{}], [-1], [0], [0], names)
-        for index, name in enumerate(names):
-            node = 0
-            trie.reach[0] |= 1 << index
-            for character in name:
-                node = trie._child(node, ord(character))
-                trie.reach[node] |= 1 << index
-            trie.name[node] = index
-        return trie
-
-    @cached_property
-    def has_escapes(self) -> bool:
-        """Whether some name has a character that may be written with an escape."""
-        seen = {c for node in self.children for c in node}
-        return any(c < 0x20 or c >= 0x7F or chr(c) in '"\\' for c in seen)
-
-    def _child(self, node: int, code_point: int) -> int:
-        found = self.children[node].get(code_point)
-        if found is None:
-            found = self.children[node][code_point] = len(self.name)
-            self.children.append({})
-            self.name.append(-1)
-            self.reach.append(0)
-            self.depth.append(self.depth[node] + 1)
-        return found
-
-    def rests(self, node: int) -> Iterator[tuple[int, str]]:
-        """The names at and below a node: index, and what is still to come."""
-        read = self.depth[node]
-        for bit in bits(self.reach[node]):
-            index = bit.bit_length() - 1
-            yield index, self.names[index][read:]
-
-    def reach_between(self, node: int, low: int, high: int) -> int:
-        """The bit set of the names that go on from `node` with a character from low to high."""
-        found = 0
-        for code_point, child in self.children[node].items():
-            if low <= code_point <= high:
-                found |= self.reach[child]
-        return found
-
-
-_tries: WeakValueDictionary[tuple[str, ...], NameTrie] = WeakValueDictionary()
-
-
-def _name_trie(names: tuple[str, ...]) -> NameTrie:
-    """One trie for all shapes with the same names: a union may have hundreds of those."""
-    found = _tries.get(names)
-    return _tries.setdefault(names, NameTrie.of(names)) if found is None else found
-
-
 @dataclass(eq=False)
 class ObjectShape:
     """Objects: listed names with a node each, classes of other names, and counts.
@@ -312,7 +246,7 @@ class ObjectShape:
 
     @cached_property
     def trie(self) -> NameTrie:
-        return _name_trie(self.names)
+        return name_trie(self.names)
 
     @cached_property
     def name_set(self) -> frozenset[str]:

@@ -95,6 +95,8 @@ class Suffixes:
         if not self._has_far:
             return ends, _NONE
         far = self._is_far[ends.suffixes]
+        if not far.any():
+            return ends, _NONE
         near = ~far
         return Ends(ends.ids[near], ends.suffixes[near]), Ends(ends.ids[far], ends.suffixes[far])
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from model.constraints.containers import Array, Colon, Container, KeySlot, Named, Object, Value
 from model.constraints.gaps import Gaps, Place, Tree
 from model.constraints.name_profiles import NameProfile, NameProfiles
+from model.constraints.names import NameTrie
 from model.constraints.profiles import ANYTHING, Mask, Profile, Profiles
-from model.constraints.shapes import NameTrie, Node, StringLang
+from model.constraints.shapes import Node, StringLang
 from model.constraints.suffixes import Ends, Suffixes
 from model.constraints.threads import (
     Done,
