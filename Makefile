@@ -26,7 +26,7 @@ demo: setup ## Register the small model, serve it, ask it the worked example, pr
 test: setup ## Run the test suite, all but what `make test-slow` runs
 	@$(PY) -m pytest -m "not slow" $(ARGS)
 
-test-slow: setup ## Run the tests of Spark clusters, whole notebooks and slow faults (8 GB, 25 minutes)
+test-slow: setup ## Run the tests of Spark clusters, whole notebooks and slow faults (8 GB, 30 minutes)
 	@$(PY) -m pytest -m slow $(ARGS)
 
 check: setup ## Lint and type-check (ruff, mypy strict)

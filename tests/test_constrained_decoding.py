@@ -111,7 +111,7 @@ def test_sixty_four_rows_with_a_schema_each(engine: Engine) -> None:
                 continue
             schemas.append(case["schema"])
     specs = [ConstraintSpec("json", json.dumps(schema)) for schema in schemas]
-    results = texts(run(engine, specs, max_tokens=160))
+    results = texts(run(engine, specs, max_tokens=96))
     finished = [
         (schema, text)
         for schema, (text, why) in zip(schemas, results, strict=True)

@@ -184,7 +184,8 @@ def _serve_until_killed(pipe: Connection, weights: str, args: dict[str, Any]) ->
     time.sleep(600)
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_daemonic_process_may_start_an_engine_which_ends_with_it(
     small_model_dir: Path, engine_args: dict[str, Any], method: str
 ) -> None:

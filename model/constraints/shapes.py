@@ -172,15 +172,13 @@ class Node:
     height: int | None = None
     """Containers the flattest value needs; None while, or because, no value is possible."""
 
-    def part(self) -> Iterator[Node]:
-        """Takes the shapes away, and gives the nodes that they had."""
-        arrays, objects, self.arrays, self.objects = self.arrays, self.objects, (), ()
-        for array in arrays:
-            for choices in (*array.prefix, array.rest):
-                yield from (choice.node for choice in choices)
-        for object_ in objects:
-            yield from object_.nodes
-            yield from (key.node for key in object_.classes)
+    def part(self) -> list[Node]:
+        """Takes its shapes away, and returns the nodes that they had."""
+        choices = [c for array in self.arrays for each in (*array.prefix, array.rest) for c in each]
+        classes = [key for object_ in self.objects for key in object_.classes]
+        listed = [node for object_ in self.objects for node in object_.nodes]
+        self.arrays, self.objects = (), ()
+        return [*listed, *(each.node for each in (*choices, *classes))]
 
     @cached_property
     def first_bytes(self) -> bytes:
