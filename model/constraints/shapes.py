@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,11 +175,11 @@ class Node:
 
     def part(self) -> list[Node]:
         """Takes its shapes away, and returns the nodes that they had."""
-        choices = [c for array in self.arrays for each in (*array.prefix, array.rest) for c in each]
-        classes = [key for object_ in self.objects for key in object_.classes]
+        items = [c.node for array in self.arrays for c in chain(*array.prefix, array.rest)]
         listed = [node for object_ in self.objects for node in object_.nodes]
+        others = [key.node for object_ in self.objects for key in object_.classes]
         self.arrays, self.objects = (), ()
-        return [*listed, *(each.node for each in (*choices, *classes))]
+        return [*items, *listed, *others]
 
     @cached_property
     def first_bytes(self) -> bytes:
