@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from model.constraints.compiling import compile_constraint
 from model.constraints.json_parser import JsonParser
 from model.constraints.masks import Masks
 from model.constraints.schema import compile_schema
-from model.constraints.shapes import ArrayShape, Constraint, Node, ObjectShape
+from model.constraints.shapes import STYLES, ArrayShape, Constraint, Node, ObjectShape
 from model.constraints.spec import ConstraintSpec
 from model.constraints.threads import Interner, Thread
 from model.constraints.vocabulary import Vocabulary
@@ -183,3 +184,12 @@ def test_threads_keep_the_nodes_that_they_read() -> None:
     parser = JsonParser.of(Constraint(compile_schema(json.dumps(RECURSIVE))))
     assert parser.matches('{"left": {"tags": ["", {"other": {}}]}}')
     assert not parser.matches('{"left": {"tags": ["", {"other": 1}]}}')
+
+
+def test_a_constraint_in_another_style_shares_the_nodes() -> None:
+    constraint = Constraint(compile_schema(json.dumps(RECURSIVE)))
+    for _ in range(2):
+        other = replace(constraint, style=STYLES["none"])
+        assert JsonParser.of(other).matches('{"left":{"tags":["",{"other":{}}]}}')
+    del other
+    assert JsonParser.of(constraint).matches('{"left": {"tags": ["", {"other": {}}]}}')

@@ -372,20 +372,33 @@ EVERY_SPELLING = Style(40, True, True, True, idle_escapes=True)
 """For judging given texts rather than writing new ones."""
 
 
+class Owner:
+    """Takes the nodes below a root apart when it goes, so that no circle of theirs is left."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+
+    def __del__(self) -> None:
+        pending = [self.root]
+        while pending:
+            pending += pending.pop().part()
+
+
 @dataclass(frozen=True, eq=False)
 class Constraint:
     """A compiled constraint: the root of a JSON answer, or a language of plain text.
 
-    It owns the nodes: they go with it, the circles of recursive schemas too.
+    It owns the nodes of a root, which go with it. Make another one of them with
+    `dataclasses.replace`, which shares the ownership.
     """
 
     root: Node | StringLang
     style: Style = field(default=STYLES["flexible"])
+    owner: Owner | None = field(default=None, repr=False)
 
-    def __del__(self) -> None:
-        pending = [self.root] if isinstance(self.root, Node) else []
-        while pending:
-            pending += pending.pop().part()
+    def __post_init__(self) -> None:
+        if self.owner is None and isinstance(self.root, Node):
+            object.__setattr__(self, "owner", Owner(self.root))
 
 
 @lru_cache(maxsize=1024)
